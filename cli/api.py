@@ -17,7 +17,7 @@ from idem.cli.base import opening
 from idem.cli.base.application import App
 from idem.cli.base.options import Config, examples
 from idem.cli.base.output import say
-from idem.cli.daemons import WAIT, Level, Log, MetricsHost, Wait
+from idem.cli.daemons import WAIT, LogLevel, LogOption, MetricsHost, WaitOption
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -35,8 +35,8 @@ def run_api(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free; default api.port.")
     ] = None,
-    log: Log = "console",
-    log_level: Level = "info",
+    log: LogOption = "console",
+    log_level: LogLevel = "info",
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -47,7 +47,7 @@ def run_api(
         ),
     ] = None,
     metrics_host: MetricsHost = "127.0.0.1",
-    wait: Wait = WAIT,
+    wait: WaitOption = WAIT,
 ) -> None:
     """Serve the HTTP API and the webhooks until SIGTERM; then answer the running requests and exit with code 0.
 

@@ -56,7 +56,7 @@ def run(
     from idem.testing import bank
 
     try:
-        accounts = tuple(bank.Account.parse(text) for text in account) if account else None
+        accounts = tuple(bank.BankAccount.parse(text) for text in account) if account else None
     except bank.SettingsError as error:
         raise typer.BadParameter(str(error), param_hint="--account") from None
     try:

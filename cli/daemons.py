@@ -35,8 +35,8 @@ reconciler = typer.Typer(
     no_args_is_help=True, help="Settle calls whose outcome is unknown.", epilog=examples("idem reconciler run")
 )
 
-Log: TypeAlias = Annotated[Literal["console", "json"], typer.Option("--log", help="Format of log lines.")]
-Level: TypeAlias = Annotated[
+LogOption: TypeAlias = Annotated[Literal["console", "json"], typer.Option("--log", help="Format of log lines.")]
+LogLevel: TypeAlias = Annotated[
     Literal["debug", "info", "warning", "error"], typer.Option("--log-level", help="Lowest level to log.")
 ]
 MetricsPort: TypeAlias = Annotated[
@@ -44,13 +44,13 @@ MetricsPort: TypeAlias = Annotated[
 ]
 MetricsHost: TypeAlias = Annotated[str, typer.Option(help="Address to serve metrics on.")]
 
-Wait: TypeAlias = Annotated[
+WaitOption: TypeAlias = Annotated[
     float,
     typer.Option(min=0, help="How long to retry the database at start-up before giving up, in seconds."),
 ]
 WAIT = 30.0
 
-Run: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
+RunOption: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
 Pool: TypeAlias = Callable[["Configuration"], tuple[int, "Timeouts"]]
 
 SIZE: Final = 4
@@ -61,11 +61,11 @@ SIZE: Final = 4
 def run_worker(
     config: Config = None,
     app: App = None,
-    log: Log = "console",
-    log_level: Level = "info",
+    log: LogOption = "console",
+    log_level: LogLevel = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
-    wait: Wait = WAIT,
+    wait: WaitOption = WAIT,
 ) -> None:
     """Claim due rows and call providers until SIGTERM; then finish the running calls and exit with code 0.
 
@@ -86,11 +86,11 @@ def run_sweeper(
     config: Config = None,
     app: App = None,
     once: Annotated[bool, typer.Option("--once", help="Run one pass and exit.")] = False,
-    log: Log = "console",
-    log_level: Level = "info",
+    log: LogOption = "console",
+    log_level: LogLevel = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
-    wait: Wait = WAIT,
+    wait: WaitOption = WAIT,
     as_data: Json = False,
 ) -> None:
     """End claims whose lease has expired, hold rows that are too old, expire keys, until SIGTERM."""
@@ -123,11 +123,11 @@ def run_sweeper(
 def run_reconciler(
     config: Config = None,
     app: App = None,
-    log: Log = "console",
-    log_level: Level = "info",
+    log: LogOption = "console",
+    log_level: LogLevel = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
-    wait: Wait = WAIT,
+    wait: WaitOption = WAIT,
 ) -> None:
     """Ask providers about unknown calls, apply proofs, redrive where that is safe, until SIGTERM."""
 
@@ -144,7 +144,7 @@ def run_reconciler(
 def run_daemon(
     config: Path | None,
     name: str,
-    run: Run,
+    run: RunOption,
     *,
     log: str,
     level: str,

@@ -136,7 +136,7 @@ def sync(
         say("this configuration has no operation: nothing was written")
 
 
-class Kind(StrEnum):
+class RoleKind(StrEnum):
     """What kind of program uses a role."""
 
     DAEMON = "daemon"
@@ -155,7 +155,7 @@ class Kind(StrEnum):
 def grant(
     role: Annotated[str, typer.Argument(help="The database role, which must exist.", show_default=False)],
     kind: Annotated[
-        Kind,
+        RoleKind,
         typer.Option(
             "--as",
             help="daemon: worker, sweeper, reconciler, API, operator, and applications with inline operations. "
@@ -182,7 +182,7 @@ def grant(
     from idem.migrations import grants, runner
 
     tenants = tenant or []
-    if kind is Kind.SQL and not tenants:
+    if kind is RoleKind.SQL and not tenants:
         raise OperatorRefused(
             f"--tenant: role {role} could not accept for any tenant. Name each tenant that it acts for, e.g. --tenant "
             "acme, or --tenant '*' for every tenant"
@@ -222,7 +222,7 @@ def _found(address: Address, *, owner: bool = False) -> dict[str, Any]:
 
     with runner.engine(address.url).connect() as connection:
         if wrong := preconditions.hindrances(
-            preconditions.Found(*connection.execute(text(preconditions.HINDRANCES)).one())
+            preconditions.SessionStanding(*connection.execute(text(preconditions.HINDRANCES)).one())
         ):
             raise ConfigError(*map(str, wrong))
         if owner:

@@ -11,17 +11,17 @@ import typer
 from idem.cli.base import opening
 from idem.cli.base.application import App
 from idem.cli.base.options import (
-    Account,
-    By,
+    AccountOption,
+    ByOption,
     Config,
     Id,
     Json,
     Label,
     Limit,
     Params,
-    Provider,
+    ProviderOption,
     Reference,
-    Since,
+    SinceOption,
     Sure,
     Unmask,
     Until,
@@ -53,11 +53,11 @@ ReasonCode = Annotated[str | None, typer.Option("--reason-code", help="Only entr
 def list_(
     config: Config = None,
     reason_code: ReasonCode = None,
-    provider: Provider = None,
-    account: Account = None,
+    provider: ProviderOption = None,
+    account: AccountOption = None,
     label: Label = None,
     reference: Reference = None,
-    since: Since = None,
+    since: SinceOption = None,
     until: Until = None,
     all_: Annotated[bool, typer.Option("--all", help="Include resolved entries.")] = False,
     after: Annotated[
@@ -119,7 +119,7 @@ def show(
     app: App = None,
     params: Params = False,
     unmask: Unmask = False,
-    by: By = None,
+    by: ByOption = None,
     as_data: Json = False,
 ) -> None:
     """Show a dead letter with everything that idem knows about it, and what each resolution would do."""
@@ -199,7 +199,7 @@ def resolve(
         ),
     ] = False,
     know_it_did_not_happen: Sure = False,
-    by: By = None,
+    by: ByOption = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
@@ -238,9 +238,9 @@ def redrive(
     reason: Annotated[str | None, typer.Option("--reason", help="Why: kept in the evidence. Required.")] = None,
     config: Config = None,
     app: App = None,
-    provider: Provider = None,
+    provider: ProviderOption = None,
     reason_code: ReasonCode = None,
-    since: Since = None,
+    since: SinceOption = None,
     expect: Annotated[
         int | None,
         typer.Option(min=0, help="Bulk: how many entries you expect to match; refused if the count differs."),
@@ -255,7 +255,7 @@ def redrive(
         ),
     ] = False,
     know_it_did_not_happen: Sure = False,
-    by: By = None,
+    by: ByOption = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
@@ -299,7 +299,7 @@ def discard(
     reason: Why,
     config: Config = None,
     app: App = None,
-    by: By = None,
+    by: ByOption = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:

@@ -10,11 +10,11 @@ import typer
 
 from idem.cli.base import opening
 from idem.cli.base.application import App
-from idem.cli.base.options import By, Config, Json, Yes, confirm, examples, who
+from idem.cli.base.options import ByOption, Config, Json, Yes, confirm, examples, who
 from idem.cli.base.output import as_json, say
 
 if TYPE_CHECKING:
-    from idem.outbox.importing.report import Found
+    from idem.outbox.importing.report import ImportReport
 
 EXAMPLES = examples(
     "idem import outbox.jsonl --dry-run",
@@ -49,7 +49,7 @@ def take_over(
             "their keys. Required after a restore that lost commits.",
         ),
     ] = False,
-    by: By = None,
+    by: ByOption = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
@@ -91,7 +91,7 @@ def take_over(
 
 async def _import(
     file: Path, config: Path | None, *, reason: str, by: str, yes: bool, dry_run: bool, not_sent_before: bool
-) -> Found:
+) -> ImportReport:
     from idem.outbox.importing import takeover
 
     known = opening.configuration(config)
@@ -106,7 +106,7 @@ async def _import(
             return await takeover.take_over(connection, catalogue, lines, checked=found, by=by, reason=reason)
 
 
-def _tell(found: Found, dry_run: bool, against: str | None) -> None:
+def _tell(found: ImportReport, dry_run: bool, against: str | None) -> None:
     for error in found.errors[:SHOWN]:
         say(str(error))
     if found.wrong:

@@ -13,7 +13,7 @@ import typer
 
 from idem.cli.base import opening
 from idem.cli.base.application import App
-from idem.cli.base.options import By, Config, Json, Why, examples, who
+from idem.cli.base.options import ByOption, Config, Json, Why, examples, who
 from idem.cli.base.output import as_json, say
 from idem.cli.operator import names
 
@@ -46,7 +46,7 @@ def pause(
     app: App = None,
     account: OneAccount = None,
     what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to pause: {ITS}.")] = "calls,looks",
-    by: By = None,
+    by: ByOption = None,
     as_data: Json = False,
 ) -> None:
     """Stop calling a provider until `idem resume`; a pause survives restarts. Running calls continue. Queued rows wait
@@ -63,7 +63,7 @@ def resume(
     app: App = None,
     account: OneAccount = None,
     what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to resume: {ITS}.")] = "calls,looks,accept",
-    by: By = None,
+    by: ByOption = None,
     as_data: Json = False,
 ) -> None:
     """End a pause. Workers wake at once and send what waited, at the pace of the lane's limits."""

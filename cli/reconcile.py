@@ -10,7 +10,7 @@ import typer
 from idem.cli.base import opening
 from idem.cli.base.application import App
 from idem.cli.base.failures import FINDINGS, INCOMPLETE
-from idem.cli.base.options import Config, Json, Since, examples, moment
+from idem.cli.base.options import Config, Json, SinceOption, examples, moment
 from idem.cli.base.output import age, as_json, table
 from idem.cli.daemons import reconciler_of, run_daemon, show_pass
 from idem.cli.operator import ledger_report
@@ -43,7 +43,7 @@ could not be read to its end, a doubt could not be cleared (run it again), or no
 def reconcile(
     config: Config = None,
     app: App = None,
-    since: Since = None,
+    since: SinceOption = None,
     now: Annotated[bool, typer.Option("--now", help="Look up every unknown call now, even if it is not due.")] = False,
     dry_run: Annotated[
         bool,
@@ -65,7 +65,7 @@ def reconcile(
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> dict[str, Any]:
         from idem.outbox.operator import listing
-        from idem.reconciler.daemon import Pass
+        from idem.reconciler.daemon import ReconcilerPass
         from idem.reconciler.ledger.check import check, ensure
         from idem.reconciler.ledger.window import Since as Start
 
@@ -81,7 +81,7 @@ def reconcile(
                 begin = await opening.time_of(connection, from_then)
             if not dry_run:
                 await daemon.sweep()
-            done = Pass() if dry_run else await daemon.run_once(hasten=now, since=begin)
+            done = ReconcilerPass() if dry_run else await daemon.run_once(hasten=now, since=begin)
             if since is not None:
                 seen = await check(database, catalogue, lanes, start, dry_run=dry_run)
         finally:

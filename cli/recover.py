@@ -13,7 +13,7 @@ import typer
 
 from idem.cli.base import opening
 from idem.cli.base.application import App
-from idem.cli.base.options import By, Config, Json, Why, Yes, confirm, examples, who
+from idem.cli.base.options import ByOption, Config, Json, Why, Yes, confirm, examples, who
 from idem.cli.base.output import as_json, say
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def recover(
             help="The database lost nothing: rows that the change made unknown get their earlier status back.",
         ),
     ] = False,
-    by: By = None,
+    by: ByOption = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
@@ -63,7 +63,7 @@ def recover(
 
 
 @dataclasses.dataclass(frozen=True)
-class Done:
+class Recovered:
     """The result. `left`: rows that may still be sent; the last of them until `left_until` (UTC).
 
     `became` is "unknown", or "as before" for rows that are queued or at rest again. `waiting`: rows that other
@@ -78,7 +78,7 @@ class Done:
     waiting: int = 0
 
 
-def _told(done: Done, *, lost: bool) -> Iterator[str]:
+def _told(done: Recovered, *, lost: bool) -> Iterator[str]:
     if not lost:
         yield f"{done.rows} rows have their earlier status again; the daemons treat this database as the one before"
         if done.waiting:
@@ -105,7 +105,7 @@ def _told(done: Done, *, lost: bool) -> Iterator[str]:
         )
 
 
-async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> Done:
+async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> Recovered:
     from idem.outbox.observe import telemetry
     from idem.outbox.recovery import preview, quarantine, release
 
@@ -115,13 +115,13 @@ async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes
         if not lost:
             confirm("Give the rows that the change made unknown their earlier status back?", yes=yes)
             released = await release.lossless(connection, catalogue, by=by, reason=reason)
-            return Done(released.rows, "as before", waiting=released.waiting)
+            return Recovered(released.rows, "as before", waiting=released.waiting)
         if not yes:
             for line in _foreseen(await preview.foreseen(connection, catalogue)):
                 say(line)
         confirm("Doubt all these rows?", yes=yes)
         found = await quarantine.lost(connection, catalogue, by=by, reason=reason)
-        return Done(found.unknown, "unknown", found.left, _until(found.left_for), found.open, found.waiting)
+        return Recovered(found.unknown, "unknown", found.left, _until(found.left_for), found.open, found.waiting)
 
 
 def _until(seconds: float | None) -> str | None:

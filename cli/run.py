@@ -13,7 +13,7 @@ from idem.cli import daemons
 from idem.cli.base import opening, start_checks, streams
 from idem.cli.base.application import App
 from idem.cli.base.options import Config, examples
-from idem.cli.daemons import WAIT, Level, Log, MetricsHost, Wait
+from idem.cli.daemons import WAIT, LogLevel, LogOption, MetricsHost, WaitOption
 from idem.cli.group import one_process
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def run(
             "--single-process", help="Run everything in one process and one event loop, for small installations."
         ),
     ] = False,
-    log: Log = "console",
-    log_level: Level = "info",
+    log: LogOption = "console",
+    log_level: LogLevel = "info",
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -64,7 +64,7 @@ def run(
         ),
     ] = None,
     metrics_host: MetricsHost = "127.0.0.1",
-    wait: Wait = WAIT,
+    wait: WaitOption = WAIT,
 ) -> None:
     """Run the API with the webhooks, workers, sweeper and reconciler until SIGTERM; then exit with code 0.
 

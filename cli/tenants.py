@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 
 # A copy of outbox.tenant_usage's, which the help must not import; a test compares them.
-By: TypeAlias = Literal[
+RevokedBy: TypeAlias = Literal[
     "misuse", "requests", "created", "replayed", "mismatch", "key_missing", "key_invalid", "suspicious_key",
     "expired_reuse", "limited", "body_invalid", "params_invalid",
 ]  # fmt: skip
@@ -41,7 +41,9 @@ def top(
             "--since", help="From the hour of this time on: 2025-01-31T12:00:00Z, or how long ago, e.g. 24h or 7d."
         ),
     ] = "24h",
-    by: Annotated[By, typer.Option("--by", help="What to rank by; misuse is the sum of all mistakes.")] = "misuse",
+    by: Annotated[
+        RevokedBy, typer.Option("--by", help="What to rank by; misuse is the sum of all mistakes.")
+    ] = "misuse",
     limit: Limit = 20,
     as_data: Json = False,
 ) -> None:
@@ -64,11 +66,11 @@ def top(
 
 
 async def _top(
-    config: Path | None, since: datetime | float | None, by: By, limit: int
+    config: Path | None, since: datetime | float | None, by: RevokedBy, limit: int
 ) -> tuple[datetime, list[dict[str, Any]]]:
     from idem.outbox.tenants import usage
 
-    order: usage.Order = "misuse" if by == "misuse" else usage.Misuse(by)
+    order: usage.UsageOrder = "misuse" if by == "misuse" else usage.TenantCounter(by)
     async with opening.connected(config) as connection:
         at = await opening.time_of(connection, since)
         assert at is not None

@@ -12,7 +12,7 @@ from uuid import UUID
 import typer
 
 from idem.cli.base import opening
-from idem.cli.base.options import By, Config, Id, Json, Limit, Yes, an_id, confirm, examples, who
+from idem.cli.base.options import ByOption, Config, Id, Json, Limit, Yes, an_id, confirm, examples, who
 from idem.cli.base.output import as_json, fields, say, table
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def create(
         str, typer.Option("--label", help="Who uses the token, e.g. checkout-service.", show_default=False)
     ],
     config: Config = None,
-    by: By = None,
+    by: ByOption = None,
     as_data: Json = False,
 ) -> None:
     """Create a token. idem shows it only this once and stores a hash of it.
@@ -109,7 +109,7 @@ def revoke(
     ],
     reason: Annotated[str, typer.Option("--reason", help="Why; stored with the token.", show_default=False)],
     config: Config = None,
-    by: By = None,
+    by: ByOption = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:

@@ -12,14 +12,14 @@ import typer
 
 from idem.cli.base import opening
 from idem.cli.base.options import (
-    Account,
+    AccountOption,
     Config,
     Json,
     Label,
     Limit,
-    Provider,
+    ProviderOption,
     Reference,
-    Since,
+    SinceOption,
     Until,
     examples,
     moment,
@@ -43,11 +43,11 @@ COLUMNS = (
 @app.command("list", epilog=examples("idem unknowns list", "idem unknowns list --provider bank --awaiting --json"))
 def list_(
     config: Config = None,
-    provider: Provider = None,
-    account: Account = None,
+    provider: ProviderOption = None,
+    account: AccountOption = None,
     label: Label = None,
     reference: Reference = None,
-    since: Since = None,
+    since: SinceOption = None,
     until: Until = None,
     awaiting: Awaiting = False,
     limit: Limit = 100,
@@ -78,11 +78,11 @@ def list_(
 @app.command(epilog=examples("idem unknowns export > unknowns.csv"))
 def export(
     config: Config = None,
-    provider: Provider = None,
-    account: Account = None,
+    provider: ProviderOption = None,
+    account: AccountOption = None,
     label: Label = None,
     reference: Reference = None,
-    since: Since = None,
+    since: SinceOption = None,
     until: Until = None,
     awaiting: Awaiting = False,
 ) -> None:

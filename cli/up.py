@@ -15,13 +15,13 @@ from idem.cli.base import opening, start_checks, streams
 from idem.cli.base.application import App
 from idem.cli.base.options import Config, examples
 from idem.cli.base.output import say
-from idem.cli.daemons import Level, Log
+from idem.cli.daemons import LogLevel, LogOption
 from idem.cli.group import up_note
 from idem.cli.run import Host, Port, Workers
 from idem.outbox.values.errors import ConfigError
 
 if TYPE_CHECKING:
-    from idem.cli.group.welcome import Address
+    from idem.cli.group.welcome import ApiAddress
 
 EXAMPLES = examples("idem up", "idem up --port 8081 --home /tmp/idem-up", "IDEM_DATABASE_URL=postgresql://… idem up")
 
@@ -33,8 +33,8 @@ def up(
     workers: Workers = 1,
     host: Host = None,
     port: Port = None,
-    log: Log = "console",
-    log_level: Level = "info",
+    log: LogOption = "console",
+    log_level: LogLevel = "info",
 ) -> None:
     """Run the API, worker, sweeper and reconciler here on an embedded database, and print how to call the API.
 
@@ -75,7 +75,7 @@ def up(
         db.upgrade()
         token = asyncio.run(of_demo(database_at, home))
 
-        running = up_note.Running(
+        running = up_note.RunningGroup(
             database, os.environ.get("IDEM_ENVIRONMENT", ""), None if chosen is None else str(chosen.absolute()), app
         )
         stack.enter_context(up_note.noted(home, running))
@@ -109,13 +109,13 @@ def _chosen(config: Path | None) -> Path | None:
     return found if config is not None or os.environ.get(source.FILE_VARIABLE) or found.exists() else None
 
 
-def _address(host: str, port: int) -> Address:
+def _address(host: str, port: int) -> ApiAddress:
     """The address for the API, after a test. Raises ConfigError if it cannot listen there."""
-    from idem.cli.group.welcome import Address
+    from idem.cli.group.welcome import ApiAddress
     from idem.outbox.http_server.serving import listen
 
     try:
         with listen(host, port) as free:
-            return Address(host, free.getsockname()[1])
+            return ApiAddress(host, free.getsockname()[1])
     except ConfigError as error:
         raise ConfigError(f"{'; '.join(error.problems)}, or use --port 0 for any free port") from None

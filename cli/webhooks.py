@@ -12,7 +12,7 @@ from idem.cli.base import opening
 from idem.cli.base.application import App
 from idem.cli.base.options import Config, examples
 from idem.cli.base.output import say
-from idem.cli.daemons import WAIT, Level, Log, MetricsHost, MetricsPort, Wait
+from idem.cli.daemons import WAIT, LogLevel, LogOption, MetricsHost, MetricsPort, WaitOption
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -37,11 +37,11 @@ def run_webhooks(
             min=0, max=65535, help="Port to listen on, 0 for any free; default webhooks.port.", show_default=False
         ),
     ] = None,
-    log: Log = "console",
-    log_level: Level = "info",
+    log: LogOption = "console",
+    log_level: LogLevel = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
-    wait: Wait = WAIT,
+    wait: WaitOption = WAIT,
 ) -> None:
     """Receive signed events at /webhooks/PROVIDER until SIGTERM; then finish the running requests and exit with code 0.
 

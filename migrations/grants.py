@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, assert_never
 
-Kind: TypeAlias = Literal["daemon", "producer", "sql"]
+GrantKind: TypeAlias = Literal["daemon", "producer", "sql"]
 """daemon: worker, sweeper, reconciler, HTTP API, operator's commands, and applications with inline operations.
 producer: an application with the library: accept, reserve, submit, complete. sql: a program in any language that calls
 `idem.accept(tenant, operation, key, params)`, for the tenants in `idem.producers`, and sees no table."""
@@ -79,7 +79,7 @@ CANONICAL: tuple[str, ...] = (
 )  # fmt: skip
 """`idem.jcs`, which a program may call to see the canonical form, and what it calls itself. They read no table."""
 
-FUNCTIONS: dict[Kind, tuple[str, ...]] = {
+FUNCTIONS: dict[GrantKind, tuple[str, ...]] = {
     "sql": (ACCEPT_BY_SQL, *CANONICAL),
     "producer": (
         ACCEPT,
@@ -167,7 +167,7 @@ def _nothing(role: str) -> list[str]:
     ]
 
 
-def statements(role: str, kind: Kind, tenants: Iterable[str] = ()) -> list[str]:
+def statements(role: str, kind: GrantKind, tenants: Iterable[str] = ()) -> list[str]:
     """The REVOKEs and GRANTs after which a role has what its kind needs, and nothing that an earlier grant gave it.
 
     To be run in one transaction by the owner of the schema. Idempotent; the role must exist and own nothing of idem.

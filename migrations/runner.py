@@ -214,7 +214,7 @@ SELECT pg_get_userbyid(n.nspowner) AS owner, current_user AS us, pg_has_role(n.n
 """)
 
 
-def grant(url: str, role: str, kind: grants.Kind, tenants: Sequence[str] = ()) -> list[str]:
+def grant(url: str, role: str, kind: grants.GrantKind, tenants: Sequence[str] = ()) -> list[str]:
     """Give a role the rights of its kind, as the owner of the schema; the statements. Raises MigrationError."""
     try:
         given = grants.statements(role, kind, tenants)

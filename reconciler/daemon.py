@@ -26,7 +26,7 @@ from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.pages import Place
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
-from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import new_token
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, exhausted, settling, stored, strategies
@@ -43,7 +43,7 @@ SCHEDULES_INTERVAL = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class ReconcilerPass:
     """What one pass did: rows asked about by what became of them, proofs and waiting events applied, redrives."""
 
     asked: Mapping[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Pass:
     redriven: int = 0
 
 
-class Desk:
+class ReconcilerContext:
     """What the lanes of one reconciler share. `held` counts the rows of each take that may still be acted upon."""
 
     def __init__(self, database: Database, settings: ReconcilerSettings, slots: int) -> None:
@@ -73,12 +73,12 @@ class Desk:
 class LaneReconciler:
     """One lane: the same limits, breaker, last check and deadline as a worker's calls."""
 
-    def __init__(self, desk: Desk, lane_name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
+    def __init__(self, desk: ReconcilerContext, lane_name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
         self._desk = desk
         self.name = lane_name
         self.lane = lane
         self._terms = terms
-        self.account = AccountCheck(desk.database, lane_name, lane, desk.life.id, careful=True)
+        self.account = AccountWatch(desk.database, lane_name, lane, desk.life.id, careful=True)
         self._sender = Sender(lane.provider, self.account)
         self._control = ControlQuestion(desk.database, lane_name, lane, self._sender)
         self._asker = Asker(desk.database, lane, self._control, self._sender)
@@ -194,7 +194,7 @@ class Reconciler:
         margin: float = 5.0,
     ) -> None:
         self.catalogue = catalogue
-        self.desk = Desk(database, settings or ReconcilerSettings(), slots)
+        self.desk = ReconcilerContext(database, settings or ReconcilerSettings(), slots)
         self.lanes: list[LaneReconciler] = []
         self.hints: list[Hints] = []
         for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
@@ -205,7 +205,7 @@ class Reconciler:
             desk = self.desk
             self.hints.append(Hints(desk.database, catalogue, desk.renderer, lane_name, lane, desk.settings))
 
-    async def run_once(self, *, hasten: bool = False, since: datetime | None = None) -> Pass:
+    async def run_once(self, *, hasten: bool = False, since: datetime | None = None) -> ReconcilerPass:
         """One pass: stored proofs, waiting events, every due row of every lane, due redrives.
 
         `hasten` makes all unknown and awaiting rows due now (of intents since a time, if given). Raises what an
@@ -224,7 +224,7 @@ class Reconciler:
         for lane in self.lanes:
             while await lane.start() or await lane.pace():
                 await lane.finish()
-        return Pass(dict(desk.asked), dict(desk.settled), applied, events, await self._redrive())
+        return ReconcilerPass(dict(desk.asked), dict(desk.settled), applied, events, await self._redrive())
 
     async def sweep(self) -> int:
         """End every claim whose lease is over, as the sweeper does, so that its row can be asked about; how many."""

@@ -15,7 +15,7 @@ from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
-from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.locked_rows import LockedRow
 from idem.outbox.settle.pages import Place, change_page
 
 # In the order of the lane's own index. The status of an awaiting row, whose looks are polls, is asked for in the CASE.
@@ -43,7 +43,7 @@ async def open_entries(
     """
     schedule = catalogue.providers[lane.provider].contract.schedule
 
-    def make(found: Found) -> Change | None:
+    def make(found: LockedRow) -> Change | None:
         row, terms = found.row, catalogue.terms(found.row.operation, found.row.provider)
         free = row.status is OutboxStatus.UNKNOWN and row.token is None and row.looks >= len(schedule)
         if terms is None or terms.standing_order is not None or not free or found.stored:

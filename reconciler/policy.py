@@ -13,7 +13,7 @@ from uuid import uuid4
 from idem.outbox.domain.outcomes import Succeeded, name
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, Row, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, OutboxRow, StoredProof
 from idem.outbox.settle import decide
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.claim import Taken
@@ -44,7 +44,7 @@ async def ready(renderer: Renderer, taken: Taken, terms: Terms, *, asked: bool) 
     return Ordered(asked, StoredProof(uuid4(), SOURCE, assumed, told.answer), (told.letter,) if told.letter else ())
 
 
-def carried_out(change: Change, row: Row, terms: Terms, ordered: Ordered) -> Change:
+def carried_out(change: Change, row: OutboxRow, terms: Terms, ordered: Ordered) -> Change:
     """The change of a take that decided nothing, or what the standing order makes of it.
 
     It is carried out when the schedule is used up, or at once where nothing can ever be asked; never before the quiet

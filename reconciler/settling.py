@@ -13,7 +13,7 @@ from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence, StoredProof
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
-from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.locked_rows import LockedRow
 from idem.outbox.settle.proofs import apply, change_one
 from idem.outbox.settle.record import note
 from idem.outbox.settle.rendering import Renderer
@@ -56,7 +56,7 @@ async def settle(
             twice = {"copies": seen.copies, "reference": proof.proof.reference, "provider_key": taken.provider_key}
             letters = (*letters, DeadLetter(Reason.POSSIBLE_DUPLICATE, twice))
 
-    def make(held: Found) -> Change | None:
+    def make(held: LockedRow) -> Change | None:
         row = held.row
         if row.token != taken.token or row.attempt != attempt:
             return None

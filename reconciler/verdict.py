@@ -9,7 +9,7 @@ from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Refused, name
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, Row, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, OutboxRow, StoredProof
 from idem.outbox.settle import decide
 from idem.outbox.settle.endings import DAY, LOOKUPS, flight_left, ordered, overdue
 from idem.outbox.settle.replay_window import memory_left
@@ -19,7 +19,7 @@ EDGE = 0.05
 """Seconds past the quiet time at which the deciding look is made."""
 
 
-def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
+def undecided(row: OutboxRow, look: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
     """A look that found nothing, or a question that failed. `sent`: the take made an attempt that can still act.
 
     `Absent` becomes "proven not executed" only when enough looks agree and the last of them was asked when the quiet
@@ -62,7 +62,7 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
     return answered(dataclasses.replace(change, absences=absences), row, terms)
 
 
-def answered(change: Change, row: Row, terms: Terms) -> Change:
+def answered(change: Change, row: OutboxRow, terms: Terms) -> Change:
     """An answer that decided nothing uses up a look of the schedule, if it was one; the last opens a dead letter.
 
     The entry comes each time, not when the count is reached: a schedule that was made shorter has rows beyond it.
@@ -98,7 +98,7 @@ def explained(change: Change, why: str | None) -> Change:
     return dataclasses.replace(change, letters=letters)
 
 
-def _quiet_in(row: Row, change: Change, terms: Terms) -> float | None:
+def _quiet_in(row: OutboxRow, change: Change, terms: Terms) -> float | None:
     # When an absence can first be believed, if that is still to come and nothing was sent now: a row whose looks are
     # used up before is asked then, not a day later.
     if change.quiet_for is not None or not terms.contract.lookup.possible or row.contradicted:
@@ -107,7 +107,7 @@ def _quiet_in(row: Row, change: Change, terms: Terms) -> float | None:
     return left if left > EDGE else None
 
 
-def cancelled(row: Row, evidence: Evidence, terms: Terms) -> Change:
+def cancelled(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
     """The provider says that nothing stands under the key, or will: proven not executed at once.
 
     Whether it was asked late enough stood in the statement that began the cancel; the key is burned since then. Never
@@ -135,7 +135,7 @@ def outlasts(stored: StoredProof) -> bool:
     return not stored.undone and not isinstance(stored.proof, Refused)
 
 
-def contradicted(row: Row, stored: Sequence[StoredProof], evidence: Evidence, terms: Terms) -> Change:
+def contradicted(row: OutboxRow, stored: Sequence[StoredProof], evidence: Evidence, terms: Terms) -> Change:
     """Nothing stands, says the cancel, and somebody else says that something does: a person decides."""
     shown = [p for p in stored if outlasts(p)]
     details = {"first": name(shown[0].proof), "second": "cancelled", "reference": shown[0].proof.reference}
@@ -143,7 +143,7 @@ def contradicted(row: Row, stored: Sequence[StoredProof], evidence: Evidence, te
     return dataclasses.replace(change, letters=(*change.letters, DeadLetter(Reason.CONFLICT, details)))
 
 
-def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
+def not_askable(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
     """Nothing can be asked about this row: it waits for a proof or for an operator, and is looked at once a day.
 
     Where an event can still bring the proof, an operator is called only when the schedule is used up.
@@ -157,7 +157,7 @@ def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
     )
 
 
-def _inside_the_window(row: Row, due: float, terms: Terms) -> float:
+def _inside_the_window(row: OutboxRow, due: float, terms: Terms) -> float:
     # One last look before the replay window closes: after it the provider's own memory cannot be asked any more.
     left = memory_left(row.replay_window, row.memory_age, terms.contract)
     if left is None or row.key_burned:
@@ -166,7 +166,7 @@ def _inside_the_window(row: Row, due: float, terms: Terms) -> float:
     return last if 0 < last < due else due
 
 
-def _kept(row: Row, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
+def _kept(row: OutboxRow, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
     return Change(
         row_id=row.id,
         token=row.token,
@@ -181,14 +181,14 @@ def _kept(row: Row, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
     )
 
 
-def _proven_absent(row: Row, evidence: Evidence, terms: Terms, absences: int) -> Change:
+def _proven_absent(row: OutboxRow, evidence: Evidence, terms: Terms, absences: int) -> Change:
     seen = {**evidence.details, "absences": absences, "horizon": terms.contract.lookup.horizon}
     settled = dataclasses.replace(evidence, details=seen)
     proven = decide.verdict(row, settled, terms)
     return dataclasses.replace(proven, absences=absences, looks=row.looks + 1, word="ends")
 
 
-def _asked_late_enough(row: Row, contract: Contract) -> bool:
+def _asked_late_enough(row: OutboxRow, contract: Contract) -> bool:
     if row.quiet_left is None or row.claim_age is None or row.claim_age < 0:
         # A take from the future: the database's clock went back since, and it is not known when it asked.
         return False
@@ -196,12 +196,12 @@ def _asked_late_enough(row: Row, contract: Contract) -> bool:
     return quiet + contract.lookup.horizon + row.claim_age < 0
 
 
-def quiet_left(row: Row, change: Change, contract: Contract) -> float:
+def quiet_left(row: OutboxRow, change: Change, contract: Contract) -> float:
     """Seconds for which something sent may still act, counting what this change adds; 0 or less: nothing can."""
     left = row.quiet_left if row.quiet_left is not None else contract.flight_limit + contract.pause_allowance
     return max(left, change.quiet_for or 0.0, flight_left(row, contract))
 
 
-def may_act_late(row: Row, contract: Contract) -> bool:
+def may_act_late(row: OutboxRow, contract: Contract) -> bool:
     """Whether the provider may still carry out what it answered with a 5xx: an absence then settles nothing."""
     return contract.late_effects and row.server_error

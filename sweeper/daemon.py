@@ -26,8 +26,8 @@ from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.pages import Place
 from idem.sweeper import unserved as unattended
 from idem.sweeper.doubted import end_doubted
-from idem.sweeper.history import Walk
-from idem.sweeper.retention_steps import Retention, Step
+from idem.sweeper.history import HistoryWalk
+from idem.sweeper.retention_steps import Retention, RetentionStep
 from idem.sweeper.too_old import hold_too_old
 
 UNATTENDED_INTERVAL = 60.0
@@ -87,7 +87,7 @@ class Sweeper:
         self.catalogue = catalogue
         self.settings = settings or SweeperSettings()
         self.life = Life("sweeper")
-        self._walk = Walk()
+        self._walk = HistoryWalk()
         self._walked = 0.0
         self._waiting = 0
 
@@ -233,7 +233,7 @@ class Sweeper:
                 telemetry.pruned(what, rows)
         return bool(left)
 
-    async def _once(self, kind: str, step: Step) -> bool:
+    async def _once(self, kind: str, step: RetentionStep) -> bool:
         async with self.database.connection() as connection:
             try:
                 return await step(connection)
@@ -248,7 +248,7 @@ class Sweeper:
                     telemetry.broken("sweeper", error, f"retention: {kind}")
                 return True
 
-    async def _repeat(self, page: Step, until: float, place: Place) -> bool:
+    async def _repeat(self, page: RetentionStep, until: float, place: Place) -> bool:
         """Pages until there is none left or the time is up; whether there are more."""
         loop = asyncio.get_running_loop()
         async with self.database.connection() as connection:

@@ -14,7 +14,7 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.settle import decide, replay_window
-from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.locked_rows import LockedRow
 from idem.outbox.settle.pages import Place, change_page
 
 NOT_SENT_YET = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
@@ -34,7 +34,7 @@ async def end_doubted(
 ) -> list[Change]:
     """Make up to `batch` doubted rows unknown whose time to be sent is over, in one transaction; what was written."""
 
-    def make(found: Found) -> Change | None:
+    def make(found: LockedRow) -> Change | None:
         row = found.row
         terms = catalogue.cautious(row.operation, row.provider)
         left = replay_window.time_left(row, terms)

@@ -17,7 +17,7 @@ FIRST = UUID(int=0)
 
 
 @dataclass(slots=True)
-class Walk:
+class HistoryWalk:
     """How far the walk over old intents has come. It may last longer than a pass, and begins anew at its end."""
 
     after: UUID = FIRST
@@ -50,7 +50,7 @@ SELECT o.intent_id,
 """
 
 
-async def prune_history(connection: AsyncConnection[Any], *, batch: int, walk: Walk) -> dict[str, int]:
+async def prune_history(connection: AsyncConnection[Any], *, batch: int, walk: HistoryWalk) -> dict[str, int]:
     """Delete what is past `installation.evidence_retention` of the next `batch` old intents; how many rows of what.
 
     An intent with an open row or an open dead letter keeps everything, however old it is. One at rest without a row is

@@ -14,12 +14,12 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.settle.pages import Place
 from idem.sweeper import history, records, tenant_counts
 from idem.sweeper.abandoned import leave
-from idem.sweeper.history import Walk
+from idem.sweeper.history import HistoryWalk
 from idem.sweeper.retention import prune_keys
 
 DAY = 86400.0
 
-Step: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[bool]]
+RetentionStep: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[bool]]
 """One batch of one kind of work; whether that kind is done for this pass."""
 
 
@@ -30,14 +30,14 @@ class Retention:
     catalogue: Catalogue
     settings: SweeperSettings
     done: Counter[str]
-    walk: Walk
+    walk: HistoryWalk
     keys_at: Place = field(default_factory=Place)
     rest_at: Place = field(default_factory=Place)
 
-    def steps(self, *, history_too: bool) -> dict[str, Step]:
+    def steps(self, *, history_too: bool) -> dict[str, RetentionStep]:
         """By name. `history_too`: with the walks over what is kept for long."""
         batch, settings = self.settings.batch, self.settings
-        often: dict[str, Step] = {
+        often: dict[str, RetentionStep] = {
             "keys": self._keys,
             "webhook bodies": self._delete(
                 "webhook_bodies",
@@ -59,7 +59,7 @@ class Retention:
             "tenants' hours": self._delete("tenant_hours", lambda c: tenant_counts.delete_usage(c, batch=batch)),
             "tenants' counts": self._forget,
         }
-        seldom: dict[str, Step] = {
+        seldom: dict[str, RetentionStep] = {
             "history": self._history,
             "rows at rest": self._at_rest,
             "dead letters": self._delete("dead_letters", lambda c: records.delete_dead_letters(c, batch=batch)),
@@ -95,7 +95,7 @@ class Retention:
     async def _forget(self, connection: AsyncConnection[Any]) -> bool:
         return await tenant_counts.forget_counts(connection, batch=self.settings.batch) < self.settings.batch
 
-    def _delete(self, what: str, rows: Callable[[AsyncConnection[Any]], Awaitable[int]]) -> Step:
+    def _delete(self, what: str, rows: Callable[[AsyncConnection[Any]], Awaitable[int]]) -> RetentionStep:
         async def step(connection: AsyncConnection[Any]) -> bool:
             gone = await rows(connection)
             self.done[what] += gone

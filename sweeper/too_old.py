@@ -11,7 +11,7 @@ from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.transition import Change
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
-from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.locked_rows import LockedRow
 from idem.outbox.settle.pages import Place, change_page
 
 QUEUED = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN})
@@ -35,7 +35,7 @@ async def hold_too_old(
     in the row, so this needs no configuration (IB-023).
     """
 
-    def make(found: Found) -> Change | None:
+    def make(found: LockedRow) -> Change | None:
         row = found.row
         if row.status not in QUEUED or row.start_left > 0 or found.stored:
             # A row with a stored proof is not folded here but left to the reconciler: the proof says that something

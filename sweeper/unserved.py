@@ -16,7 +16,7 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
-from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.locked_rows import LockedRow
 from idem.outbox.settle.pages import Place, change_page
 
 UNASKED: Final = 86400.0
@@ -59,7 +59,7 @@ async def report_unasked(
     `not_settleable` for an unknown row, `pending_too_long` for an awaiting one.
     """
 
-    def make(found: Found) -> Change | None:
+    def make(found: LockedRow) -> Change | None:
         row = found.row
         if row.status not in (OutboxStatus.UNKNOWN, OutboxStatus.AWAITING) or found.stored:
             return None
@@ -92,7 +92,7 @@ async def end_redrives(
     Nobody who knows the operation came in time, and a redrive would be too late now: `too_late` tells an operator.
     """
 
-    def make(found: Found) -> Change | None:
+    def make(found: LockedRow) -> Change | None:
         row = found.row
         if row.status is not OutboxStatus.HELD or not row.redrives_itself or row.start_left > 0 or found.stored:
             return None

@@ -16,9 +16,8 @@ from idem.outbox.handlers import Handler, HandlerRunner
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claimed
-from idem.outbox.worker.worker import Pass, Worker
-from idem.reconciler.daemon import Pass as Reconciled
-from idem.reconciler.daemon import Reconciler
+from idem.outbox.worker.worker import Worker, WorkerPass
+from idem.reconciler.daemon import Reconciler, ReconcilerPass
 from idem.sweeper.daemon import Sweeper, SweepResult
 
 MARGIN: Final = 1.0
@@ -40,7 +39,7 @@ class Daemons:
         self._worker_settings = WorkerSettings(lease=self.lease, margin=MARGIN, slots=8, poll=0.05)
         self._reconciler_settings = ReconcilerSettings(lease=self.lease, interval=0.1)
 
-    async def work(self) -> Pass:
+    async def work(self) -> WorkerPass:
         """Render, claim what is due, make the calls, settle."""
         worker = Worker(self._database, self._catalogue, self._worker_settings)
         try:
@@ -52,7 +51,7 @@ class Daemons:
         """Leases, queued rows, keys, history."""
         return await Sweeper(self._database, self._catalogue).run_once()
 
-    async def reconcile(self, *, now: bool) -> Reconciled:
+    async def reconcile(self, *, now: bool) -> ReconcilerPass:
         """Ask about what is due; `now`: about everything unknown or awaiting."""
         reconciler = Reconciler(self._database, self._catalogue, self._reconciler_settings, margin=MARGIN)
         try:

@@ -28,7 +28,7 @@ class NoServer(Exception):
     """The server cannot be reached, or does not let this user make databases; the text says what to do."""
 
 
-class Databases:
+class LabDatabases:
     """The databases of one process of a run, on a server where this user may create some.
 
     Raises NoServer.

@@ -27,12 +27,12 @@ from idem.outbox.handlers import Handler
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.send import SendProvider
 from idem.outbox.values.background_loop import BackgroundLoop
-from idem.outbox.worker.worker import Pass
-from idem.reconciler.daemon import Pass as Reconciled
+from idem.outbox.worker.worker import WorkerPass
+from idem.reconciler.daemon import ReconcilerPass
 from idem.sweeper.daemon import SweepResult
 from idem.testing import ledger, stepping
 from idem.testing.daemons import Daemons
-from idem.testing.ledger import DeadLetter, Evidence, Intent
+from idem.testing.ledger import HistoryRow, Intent, RecordedDeadLetter
 from idem.testing.likeness import account_like
 from idem.testing.scripted import ScriptedBank
 
@@ -96,7 +96,7 @@ class Lab:
 
     # Steps.
 
-    def work(self) -> Pass:
+    def work(self) -> WorkerPass:
         """One pass of a worker: render, claim what is due, make the calls, settle; then the handlers."""
         done = self._loop.call(self._daemons.work())
         self.tell_handlers()
@@ -106,7 +106,7 @@ class Lab:
         """One pass of the sweeper: leases, queued rows, keys, history."""
         return self._loop.call(self._daemons.sweep())
 
-    def reconcile(self, *, now: bool = False) -> Reconciled:
+    def reconcile(self, *, now: bool = False) -> ReconcilerPass:
         """One pass of the reconciler over what is due (`now`: over everything unknown or awaiting); then handlers."""
         done = self._loop.call(self._daemons.reconcile(now=now))
         self.tell_handlers()
@@ -212,11 +212,11 @@ class Lab:
         return ledger.outbox(self.url)
 
     @property
-    def dead_letters(self) -> list[DeadLetter]:
+    def dead_letters(self) -> list[RecordedDeadLetter]:
         """What waits for an operator."""
         return ledger.dead_letters(self.url)
 
-    def evidence(self, which: str | UUID) -> list[Evidence]:
+    def evidence(self, which: str | UUID) -> list[HistoryRow]:
         """Who saw what of an intent."""
         return ledger.evidence(self.url, self.intent(which).id)
 

@@ -41,7 +41,7 @@ class Intent:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class HistoryRow:
     """One row of an intent's history."""
 
     at: datetime
@@ -58,7 +58,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class DeadLetter:
+class RecordedDeadLetter:
     """An entry that waits for an operator."""
 
     reason: str
@@ -91,10 +91,10 @@ SELECT at, source, kind, attempt, outcome, http_status, from_state, to_state, fr
 """
 
 
-def evidence(url: str, intent: UUID) -> list[Evidence]:
+def evidence(url: str, intent: UUID) -> list[HistoryRow]:
     """Who saw what of an intent, oldest first."""
     with psycopg.connect(url, autocommit=True) as connection:
-        return connection.cursor(row_factory=class_row(Evidence)).execute(EVIDENCE, {"intent": intent}).fetchall()
+        return connection.cursor(row_factory=class_row(HistoryRow)).execute(EVIDENCE, {"intent": intent}).fetchall()
 
 
 DEAD_LETTERS = """
@@ -104,10 +104,10 @@ SELECT d.reason, d.intent_id AS intent, i.idempotency_key AS key, d.details
 """
 
 
-def dead_letters(url: str) -> list[DeadLetter]:
+def dead_letters(url: str) -> list[RecordedDeadLetter]:
     """The open ones, oldest first."""
     with psycopg.connect(url, autocommit=True) as connection:
-        return connection.cursor(row_factory=class_row(DeadLetter)).execute(DEAD_LETTERS).fetchall()
+        return connection.cursor(row_factory=class_row(RecordedDeadLetter)).execute(DEAD_LETTERS).fetchall()
 
 
 OUTBOX = """

@@ -14,7 +14,7 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import Lookup
 from idem.outbox.providers.outcome_rules import Rule, Says
 from idem.outbox.values.json_pointer import Tokens
-from idem.testing.bank import Account, Api, Look, Replay, Said, Shape, StripeSettings
+from idem.testing.bank import BankAccount, BankApi, BankLook, BankShape, SecondRequest, StatusWords, StripeSettings
 
 WORDS: Mapping[str, tuple[tuple[Says, ...], type[Outcome]]] = {
     "succeeded": ((Says.FINAL, Says.ANSWER), Succeeded),
@@ -34,7 +34,7 @@ class NoLikeness(Exception):
     """The contract has no answer that means success, or is no declarative one; the text says what to do."""
 
 
-def account_like(name: str, provider: Provider, token: str) -> Account:
+def account_like(name: str, provider: Provider, token: str) -> BankAccount:
     """An account of the bank that answers orders and look-ups of this provider as its contract reads them.
 
     A provider of one's own code is played in the bank's own shape. Raises NoLikeness where that is no success either.
@@ -43,18 +43,18 @@ def account_like(name: str, provider: Provider, token: str) -> Account:
     if isinstance(provider, HttpProvider) and _speaks_stripe(provider):
         # Its events and its account are asked for too, and the bank has a whole API of that kind.
         stripe = StripeSettings(default_method="pm_card_visa")
-        return Account(name, token, retention=contract.key.retention or None, api=Api.STRIPE, stripe=stripe)
-    shape = _shape(provider) if isinstance(provider, HttpProvider) else Shape.own()
+        return BankAccount(name, token, retention=contract.key.retention or None, api=BankApi.STRIPE, stripe=stripe)
+    shape = _shape(provider) if isinstance(provider, HttpProvider) else BankShape.own()
     if not isinstance(_read(provider, shape, "succeeded"), Succeeded):
         raise NoLikeness(
             f"providers.{name}: the bank found no answer that this contract reads as success. Add an `outcome` rule "
             'that says "final" (or "answer") by members of a JSON body'
         )
     carrier = contract.key.carrier
-    return Account(
+    return BankAccount(
         name,
         token,
-        replay=Replay(contract.key.replay if carrier != "none" else "none"),
+        replay=SecondRequest(contract.key.replay if carrier != "none" else "none"),
         retention=contract.key.retention or None,
         key_header=contract.key.name if carrier == "header" else None,
         key_field=contract.key.name if carrier == "body" else None,
@@ -74,15 +74,15 @@ def _speaks_stripe(provider: HttpProvider) -> bool:
     return request is not None and request.path.startswith(EVENTS)
 
 
-def _shape(provider: HttpProvider) -> Shape:
+def _shape(provider: HttpProvider) -> BankShape:
     errors = _errors(provider.errors)
-    says: dict[str, Said] = {}
+    says: dict[str, StatusWords] = {}
     for status, (wanted, kind) in WORDS.items():
         for said in _candidates(provider, wanted):
-            if isinstance(_read(provider, Shape({status: said}, errors), status), kind):
+            if isinstance(_read(provider, BankShape({status: said}, errors), status), kind):
                 says[status] = said
                 break
-    return Shape(says, errors, tuple(filter(None, (_look(provider, lookup) for lookup in provider.lookups))))
+    return BankShape(says, errors, tuple(filter(None, (_look(provider, lookup) for lookup in provider.lookups))))
 
 
 def _errors(errors: ErrorShape) -> dict[str, Tokens]:
@@ -94,17 +94,17 @@ def _errors(errors: ErrorShape) -> dict[str, Tokens]:
     return {member: at for member, at in places.items() if at}
 
 
-def _candidates(provider: HttpProvider, wanted: tuple[Says, ...]) -> Iterator[Said]:
+def _candidates(provider: HttpProvider, wanted: tuple[Says, ...]) -> Iterator[StatusWords]:
     for says in wanted:
         for rule in provider.outcome:
             if rule.says is says:
                 yield _said(provider, rule)
     if Says.REFUSED in wanted:
         at = provider.errors.reference
-        yield Said(DECLINED, id_at=() if not at else (at,))
+        yield StatusWords(DECLINED, id_at=() if not at else (at,))
 
 
-def _said(provider: HttpProvider, rule: Rule) -> Said:
+def _said(provider: HttpProvider, rule: Rule) -> StatusWords:
     places = rule.places
     members = [(each.at, each.values[0]) for each in rule.body if each.values]
     named: list[tuple[Tokens, object]] = [(each.at, True) for each in rule.body if not each.values and each.exists]
@@ -112,10 +112,10 @@ def _said(provider: HttpProvider, rule: Rule) -> Said:
     id_at = [at for at in (places.reference, provider.errors.reference if rule.says is Says.REFUSED else None) if at]
     preferred = (402, 201, 200) if rule.says is Says.REFUSED else (201, 200, 202)
     http = next((each for each in preferred if each in rule.status), min(rule.status))
-    return Said(http, tuple(members), tuple(id_at), tuple(named))
+    return StatusWords(http, tuple(members), tuple(id_at), tuple(named))
 
 
-def _read(provider: Provider, shape: Shape, status: str) -> Outcome:
+def _read(provider: Provider, shape: BankShape, status: str) -> Outcome:
     """What the contract makes of an order that the bank has answered in this way."""
     own = {"id": "pay_1", "object": "payment", "status": status, "amount": 1, "currency": "eur", "created": 1.0}
     answer = shape.made(own, {}, "pay_1", 201)
@@ -123,20 +123,20 @@ def _read(provider: Provider, shape: Shape, status: str) -> Outcome:
     return provider.classify(Response(answer.status, headers, answer.body))[0]
 
 
-def _look(provider: HttpProvider, lookup: Lookup) -> Look | None:
+def _look(provider: HttpProvider, lookup: Lookup) -> BankLook | None:
     request = lookup.request(Question(KEY, REFERENCE, awaiting=False))
     if request is None:
         return None
     target = re.escape(request.path).replace(re.escape(KEY), "([^&/?]+)").replace(re.escape(REFERENCE), "([^&/?]+)")
-    return Look(target, lookup.object, lookup.match, _nothing(provider, lookup))
+    return BankLook(target, lookup.object, lookup.match, _nothing(provider, lookup))
 
 
-def _nothing(provider: HttpProvider, lookup: Lookup) -> Said:
+def _nothing(provider: HttpProvider, lookup: Lookup) -> StatusWords:
     if lookup.empty is not None:
-        return Said(200, ((lookup.empty, []),))
+        return StatusWords(200, ((lookup.empty, []),))
     if nothing := lookup.nothing:
-        return Said(404 if 404 in nothing else min(nothing))
+        return StatusWords(404 if 404 in nothing else min(nothing))
     for rule in provider.outcome:
         if rule.says is Says.ABSENT and rule.recognises:
             return _said(provider, rule)
-    return Said(404)
+    return StatusWords(404)

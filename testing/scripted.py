@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings, Payment, Received, Request
-from idem.testing.bank.shape import Shape
+from idem.testing.bank import BankAccount as BankAccount
+from idem.testing.bank.shape import BankShape
 
 
 def writes(request: Received) -> bool:
@@ -29,7 +29,7 @@ class ScriptedBank(Bank):
     """
 
     def __init__(self, settings: BankSettings | None = None) -> None:
-        super().__init__(settings or BankSettings(durable=False, accounts=(BankAccount(shape=Shape.own()),)))
+        super().__init__(settings or BankSettings(durable=False, accounts=(BankAccount(shape=BankShape.own()),)))
 
     def act_then_drop(self, times: int = 1) -> None:
         """The bank makes the payment and hangs up without an answer: the timeout after the charge."""

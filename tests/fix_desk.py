@@ -76,7 +76,7 @@ class Desk:
                 async with self.spine.database.connection() as connection:
                     await results.settle(connection, [Report(claimed.row, outcome, Seen(500), terms, answer)])
                 return
-            except results.Held:  # as the settler does
+            except results.RowIsLocked:  # as the settler does
                 await asyncio.sleep(0.02)
 
     async def pending(self, key: str) -> UUID:

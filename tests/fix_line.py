@@ -12,7 +12,7 @@ from fix_spine import Spine
 
 from idem.outbox.config.api_settings import ApiSettings
 from idem.outbox.tenants import tokens
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 BOUND = 20.0
 """Seconds: generous; `timeout` is 1 here."""
@@ -27,7 +27,7 @@ class Line:
     sent: int = 0
     """Messages to the database: at least one a statement."""
 
-    def __call__(self, _number: int, direction: Direction, data: bytes) -> Verdict:
+    def __call__(self, _number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         self.sent += direction == "to_server"
         if self.down:
             return "cut"

@@ -26,7 +26,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from idem.outbox.config import load
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 KEY = "sk_test_12345"
 SERVER = (
@@ -148,13 +148,13 @@ class Line:
     doomed: dict[int, bool] = field(default_factory=dict)
     chance: random.Random = field(default_factory=lambda: random.Random(7))
 
-    def before(self, number: int, direction: Direction, _data: bytes) -> Verdict:
+    def before(self, number: int, direction: Direction, _data: bytes) -> ProxyVerdict:
         if direction == "to_client" and self.doomed.pop(number, False):
             self.cut += 1
             return "cut"
         return "pass"
 
-    def after(self, number: int, direction: Direction, data: bytes) -> Verdict:
+    def after(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         if direction == "to_server" and data.startswith(b"POST /v1/payment_intents "):
             self.sent += 1
             if self.chance.random() < self.share:

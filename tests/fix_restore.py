@@ -19,8 +19,8 @@ from fix_sql import query
 
 from idem.outbox.recovery.quarantine import Quarantined, lost
 from idem.sweeper.daemon import Sweeper
-from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
+from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.databases import HERE
 
 MEMORY = 86400.0

@@ -27,18 +27,18 @@ from idem.outbox.domain.operation import Answer, Final, OperationSpec
 from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import ById, ByKey, ByReference, Lookup
-from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import json_pointer
 from idem.outbox.worker import worker
-from idem.reconciler.daemon import Pass, Reconciler
+from idem.reconciler.daemon import Reconciler, ReconcilerPass
 from idem.testing import stepping
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings, Fault, Step
 
 Faults = Iterable[str | Fault | Step | dict[str, Any] | None]
 P = json_pointer.parse
-PLACES = Places(reference=P("/id"), status=P("/status"), fields={"amount": P("/amount")})
+PLACES = RulePlaces(reference=P("/id"), status=P("/status"), fields={"amount": P("/amount")})
 OUTCOME = (
     Rule(Says.FINAL, body=(Condition(P("/status"), ("succeeded",)),), places=PLACES),
     Rule(Says.PENDING, body=(Condition(P("/status"), ("processing",)),), places=PLACES),
@@ -115,7 +115,7 @@ class Spine:
         await self.work(**bank)
         return intent
 
-    async def work(self, *, after: float = 0, faults: Faults = (), match: Any = None) -> worker.Pass:
+    async def work(self, *, after: float = 0, faults: Faults = (), match: Any = None) -> worker.WorkerPass:
         """One pass of a worker, `after` so many seconds. The next requests that match meet these faults of the bank."""
         if faults:
             self.bank.script(match, faults)
@@ -127,7 +127,7 @@ class Spine:
         finally:
             await one.close()
 
-    async def reconcile(self, *, after: float = 0, **options: Any) -> Pass:
+    async def reconcile(self, *, after: float = 0, **options: Any) -> ReconcilerPass:
         """One pass of a reconciler, `after` so many seconds."""
         if after:
             await self.advance(after)

@@ -26,8 +26,8 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted, Decision
 from idem.outbox.providers.http import HttpProvider
-from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings, StripeSettings, WebhookOrder
+from idem.testing.bank import BankAccount as BankAccount
 
 SECRET = "whsec_0123456789abcdef0123456789abcdef"
 KEY = "sk_test_of_the_shop"

@@ -43,7 +43,7 @@ Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask fo
 Why: TypeAlias = Annotated[
     str, typer.Option("--reason", help="Why; the evidence records it with your name.", show_default=False)
 ]
-By: TypeAlias = Annotated[
+ByOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--by",
@@ -61,15 +61,15 @@ Sure: TypeAlias = Annotated[
         "happens twice. The evidence records it.",
     ),
 ]
-Since: TypeAlias = Annotated[
+SinceOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--since", help="From this time on: 2025-01-31T12:00:00Z, or how long ago, e.g. 2h or 3d."),
 ]
 Until: TypeAlias = Annotated[
     str | None, typer.Option("--until", help="Before this time, in the same format as --since.")
 ]
-Provider: TypeAlias = Annotated[str | None, typer.Option("--provider", help="Only entries of this provider.")]
-Account: TypeAlias = Annotated[
+ProviderOption: TypeAlias = Annotated[str | None, typer.Option("--provider", help="Only entries of this provider.")]
+AccountOption: TypeAlias = Annotated[
     str | None, typer.Option("--account", help="Only entries of this account of a provider.")
 ]
 Label: TypeAlias = Annotated[str | None, typer.Option("--label", help="Only entries with this label.")]

@@ -12,18 +12,18 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-Asked: TypeAlias = Literal["pay", "poll", "twice", "other_body", "rolled_back", "after"]
+ClientAct: TypeAlias = Literal["pay", "poll", "twice", "other_body", "rolled_back", "after"]
 """The kind of request: the first, a retry, one of several at once, other content under the key, one whose transaction
 is rolled back, one after the final answer.
 """
 
-Said: TypeAlias = Literal[
+ClientHeard: TypeAlias = Literal[
     "accepted", "retrying", "replay", "in_progress", "unknown", "needs_operator", "mismatch", "expired", "error"
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One request of a client and its response.
 
     `committed`: whether its transaction is in the database; None if the answer to the COMMIT was lost. `status`,
@@ -33,8 +33,8 @@ class Line:
     at: float
     key: str
     operation: str
-    asked: Asked
-    said: Said
+    asked: ClientAct
+    said: ClientHeard
     committed: bool | None
     intent: str | None = None
     status: int | None = None
@@ -59,16 +59,16 @@ class ClientLog:
     def __init__(self, path: Path) -> None:
         self._file: TextIOWrapper = path.open("a", encoding="utf-8", buffering=1)
 
-    def write(self, line: Line) -> None:
+    def write(self, line: LogLine) -> None:
         self._file.write(json.dumps(dataclasses.asdict(line), separators=(",", ":")) + "\n")
 
     def close(self) -> None:
         self._file.close()
 
 
-def read(path: Path) -> list[Line]:
+def read(path: Path) -> list[LogLine]:
     """All lines, in the order of the responses."""
-    return [Line(**json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
+    return [LogLine(**json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
 
 
 def digest(body: bytes) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from idem import Idem
 from idem.cli.demo import client_log
-from idem.cli.demo.client_log import Asked, ClientLog, Line, Said
+from idem.cli.demo.client_log import ClientAct, ClientHeard, ClientLog, LogLine
 from idem.cli.demo.scenario import TENANT, Manner, PlannedPayment
 from idem.decisions import (
     Accepted,
@@ -118,7 +118,7 @@ class Clients:
         asked = decision.retry_after if isinstance(decision, InProgress | Unknown) else 1.0
         return self._some(0.8, 1.2) * min(max(asked, 1.0), 2.5)
 
-    async def _ask_surely(self, payment: PlannedPayment, asked: Asked) -> None:
+    async def _ask_surely(self, payment: PlannedPayment, asked: ClientAct) -> None:
         """Ask until the database answers."""
         while True:
             if await self._ask(payment, asked) is not None:
@@ -126,7 +126,7 @@ class Clients:
             await asyncio.sleep(self._some(0.5, 1.5))
 
     async def _ask(
-        self, payment: PlannedPayment, asked: Asked, params: Mapping[str, Any] | None = None
+        self, payment: PlannedPayment, asked: ClientAct, params: Mapping[str, Any] | None = None
     ) -> Decision | None:
         """One request in one transaction. None: the database did not answer, which proves nothing."""
         decision: Decision | None = None
@@ -157,14 +157,14 @@ class Clients:
     def _line(
         self,
         payment: PlannedPayment,
-        asked: Asked,
+        asked: ClientAct,
         decision: Decision | None,
         committed: bool | None,
         error: str | None,
-    ) -> Line:
+    ) -> LogLine:
         answer = decision.answer if isinstance(decision, Replay) and error is None else None
         intent = decision.intent_id if decision is not None else None
-        return Line(
+        return LogLine(
             at=client_log.now(),
             key=payment.key,
             operation=payment.operation,
@@ -178,7 +178,7 @@ class Clients:
             note=error,
         )
 
-    def _count(self, line: Line) -> None:
+    def _count(self, line: LogLine) -> None:
         self.said[line.said] += 1
         if line.is_acceptance and line.intent is not None:
             self.accepted[line.key] = line.intent
@@ -189,7 +189,7 @@ class Clients:
         return self._chance.uniform(least, most)
 
 
-def said_of(decision: Decision) -> Said:
+def said_of(decision: Decision) -> ClientHeard:
     """The word for a decision in the log."""
     match decision:
         case Accepted():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from idem.cli.demo.constants import Constants
 from idem.cli.demo.scenario import KEYED, KEYLESS, operation
-from idem.testing.bank import Account, BankSettings, Replay
+from idem.testing.bank import BankAccount, BankSettings, SecondRequest
 
 ENVIRONMENT = "demo"
 TOKENS: Mapping[str, str] = {"DEMO_BANK_TOKEN": "demo-bank-token", "DEMO_OLDBANK_TOKEN": "demo-oldbank-token"}
@@ -172,7 +172,7 @@ def bank_settings(times: Constants, log: Path, seed: int) -> BankSettings:
         stall_seconds=times["bank.late_effect"],
         latency=times["bank.latency"],
         accounts=(
-            Account(KEYED, TOKENS["DEMO_BANK_TOKEN"], Replay.STORED, retention=times["retention"]),
-            Account(KEYLESS, TOKENS["DEMO_OLDBANK_TOKEN"], Replay.NONE, lookup_lag=times["bank.lookup_lag"]),
+            BankAccount(KEYED, TOKENS["DEMO_BANK_TOKEN"], SecondRequest.STORED, retention=times["retention"]),
+            BankAccount(KEYLESS, TOKENS["DEMO_OLDBANK_TOKEN"], SecondRequest.NONE, lookup_lag=times["bank.lookup_lag"]),
         ),
     )

@@ -51,7 +51,7 @@ def perform(settings: DemoSettings) -> int:
     return _leave(settings, result)
 
 
-def _leave(settings: DemoSettings, result: report.Result) -> int:
+def _leave(settings: DemoSettings, result: report.DemoResult) -> int:
     if settings.keep or not result.holds:
         typer.echo(f"the records are in {result.folder}", err=True)
     else:

@@ -26,7 +26,7 @@ LETTERS: tuple[Check, ...] = (proof_settled.unexpected_letters,)
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class DemoProof:
     """The numbers of a demo and every broken promise. No finding: every promise held."""
 
     accepted: int
@@ -55,7 +55,7 @@ class Proof:
         return not self.findings
 
 
-def prove(records: Records) -> Proof:
+def prove(records: Records) -> DemoProof:
     """Check every promise against the three records."""
     found: dict[tuple[Check, ...], list[BrokenPromise]] = {
         group: [finding for check in group for finding in check(records)]
@@ -64,7 +64,7 @@ def prove(records: Records) -> Proof:
     cases = records.cases
     refused = [case for case in cases if case.intent.outcome == "refused"]
     rejected = [case for case in cases if case.intent.key in records.rules.rejected]
-    return Proof(
+    return DemoProof(
         accepted=len({line.key for line in records.clients if line.is_acceptance}),
         effects_wanted=len(cases) - len(refused) - len(rejected),
         effects_made=len(records.bank.effects()),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from idem.cli.demo.client_log import Line
-from idem.cli.demo.proof_records import BrokenPromise, Case, Records
+from idem.cli.demo.client_log import LogLine
+from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records
 
 REFUSALS = frozenset({"mismatch", "error"})
 
@@ -38,7 +38,7 @@ def keys(records: Records) -> Iterator[BrokenPromise]:
                 yield case.finding("P3", "the same content was refused as different")
 
 
-def _gone(case: Case) -> Iterator[BrokenPromise]:
+def _gone(case: ProofCase) -> Iterator[BrokenPromise]:
     final = next((n for n, line in enumerate(case.lines) if line.said == "replay"), None)
     if final is None:
         return
@@ -48,5 +48,5 @@ def _gone(case: Case) -> Iterator[BrokenPromise]:
             return
 
 
-def _shown(line: Line) -> str:
+def _shown(line: LogLine) -> str:
     return f"clients: {line.status} {(line.body_sha256 or '')[:12]} ({line.asked})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from idem.cli.demo.database_record import EvidenceRow
-from idem.cli.demo.proof_records import BrokenPromise, Case, Records
+from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records
 
 ENDS_OF_CLAIMS = frozenset({"report", "late_result", "late_not_executed", "swept"})
 """How a worker's claim ends: reported, given back (a report too) or swept."""
@@ -41,7 +41,7 @@ def ends_attempt(row: EvidenceRow, kinds: frozenset[str]) -> bool:
     return row.kind in kinds
 
 
-def _walk(case: Case) -> Iterator[BrokenPromise]:
+def _walk(case: ProofCase) -> Iterator[BrokenPromise]:
     changes = [row for row in case.evidence if row.is_change]
     if not changes or changes[0].kind != "accepted":
         yield case.finding("P4", "there is no evidence of accept", f"evidence: {_listed(changes)}")

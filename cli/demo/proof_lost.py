@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from idem.cli.demo.proof_records import BrokenPromise, Case, Records
+from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records
 
 
 def lost(records: Records) -> Iterator[BrokenPromise]:
@@ -32,7 +32,7 @@ def never_accepted(records: Records) -> Iterator[BrokenPromise]:
         yield BrokenPromise("P2", "an effect without an accepted intent", None, None, seen)
 
 
-def _unfinished(case: Case) -> Iterator[BrokenPromise]:
+def _unfinished(case: ProofCase) -> Iterator[BrokenPromise]:
     intent = case.intent
     if intent.key_state is None or intent.key_state != intent.state:
         yield case.finding("P1", "the key differs from its intent", f"key: {intent.key_state}")
@@ -43,7 +43,7 @@ def _unfinished(case: Case) -> Iterator[BrokenPromise]:
     yield case.finding("P1", "an accepted intent is lost: it is not completed, and no daemon works on it")
 
 
-def _empty_answer(case: Case) -> Iterator[BrokenPromise]:
+def _empty_answer(case: ProofCase) -> Iterator[BrokenPromise]:
     intent = case.intent
     if intent.outcome == "succeeded" and not case.charged:
         yield case.finding("P1", "answered as done, but nothing was done")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
 
-from idem.cli.demo.client_log import Line
+from idem.cli.demo.client_log import LogLine
 from idem.cli.demo.database_record import DatabaseRecord, DeadLetterRow, EvidenceRow, FrozenRow, IntentRow
 from idem.testing.bank import Log, Payment, Request
 
@@ -30,7 +30,7 @@ class BrokenPromise:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ProofRules:
     """What the demo's contracts promise, in seconds, and the faults planned on purpose."""
 
     flight_limit: float
@@ -48,11 +48,11 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Case:
+class ProofCase:
     """Everything that the three sides know about one intent. Bank times are by the database's clock."""
 
     intent: IntentRow
-    lines: Sequence[Line]
+    lines: Sequence[LogLine]
     evidence: Sequence[EvidenceRow]
     requests: Sequence[FrozenRow]
     letters: Sequence[DeadLetterRow]
@@ -89,13 +89,13 @@ class Case:
 class Records:
     """The three records. `bank` is its whole log."""
 
-    clients: Sequence[Line]
+    clients: Sequence[LogLine]
     database: DatabaseRecord
     bank: Log
-    rules: Rules
+    rules: ProofRules
 
     @cached_property
-    def cases(self) -> Sequence[Case]:
+    def cases(self) -> Sequence[ProofCase]:
         """One for each intent in the database."""
         lines = _grouped(self.clients, lambda line: line.key)
         evidence = _grouped(self.database.evidence, lambda row: row.intent)
@@ -103,7 +103,7 @@ class Records:
         letters = _grouped(self.database.letters, lambda row: row.intent or "")
         sends, payments = self._by_provider_key
         return [
-            Case(
+            ProofCase(
                 intent=intent,
                 lines=lines.get(intent.key, []),
                 evidence=in_order(evidence.get(intent.id, [])),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from idem.cli.demo.database_record import EvidenceRow
-from idem.cli.demo.proof_records import BrokenPromise, Case, Records, Rules
+from idem.cli.demo.proof_records import BrokenPromise, ProofCase, ProofRules, Records
 from idem.testing.bank import Request
 
 TOLERANCE = 0.01
@@ -50,7 +50,7 @@ def proven_not_executed(before: Sequence[EvidenceRow]) -> bool:
     return bool(changes) and changes[-1].to_status in QUEUES
 
 
-def _without_keys(case: Case, records: Records) -> Iterator[BrokenPromise]:
+def _without_keys(case: ProofCase, records: Records) -> Iterator[BrokenPromise]:
     for earlier, later in zip(case.sends, case.sends[1:], strict=False):
         at = records.at_bank(later.at)
         before = [row for row in case.evidence if row.at <= at + TOLERANCE]
@@ -65,7 +65,7 @@ def _without_keys(case: Case, records: Records) -> Iterator[BrokenPromise]:
             yield case.finding("P2", "a forbidden second send: an earlier send had acted", how, _how(acted[0], later))
 
 
-def _with_keys(case: Case, records: Records) -> Iterator[BrokenPromise]:
+def _with_keys(case: ProofCase, records: Records) -> Iterator[BrokenPromise]:
     rules = records.rules
     frozen = {(row.provider_key, row.body_sha256) for row in case.requests}
     for send in case.sends:
@@ -78,7 +78,9 @@ def _with_keys(case: Case, records: Records) -> Iterator[BrokenPromise]:
             yield case.finding("P2", "a forbidden second send: the bank may have forgotten the key", seen)
 
 
-def _verdict(case: Case, before: Sequence[EvidenceRow], verdict: EvidenceRow, rules: Rules) -> Iterator[BrokenPromise]:
+def _verdict(
+    case: ProofCase, before: Sequence[EvidenceRow], verdict: EvidenceRow, rules: ProofRules
+) -> Iterator[BrokenPromise]:
     quiet = max((_quiet_after(row, rules) for row in before), default=0.0) + rules.horizon
     asked = verdict.claimed_at if verdict.claimed_at is not None else verdict.at
     if asked < quiet - TOLERANCE:
@@ -92,7 +94,7 @@ def _verdict(case: Case, before: Sequence[EvidenceRow], verdict: EvidenceRow, ru
         )
 
 
-def _quiet_after(row: EvidenceRow, rules: Rules) -> float:
+def _quiet_after(row: EvidenceRow, rules: ProofRules) -> float:
     """Until when something that ended with this row may still act."""
     if row.kind == "report":
         return row.at + rules.flight_limit

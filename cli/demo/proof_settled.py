@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from idem.cli.demo.database_record import DeadLetterRow, EvidenceRow
-from idem.cli.demo.proof_records import BrokenPromise, Case, Records
+from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records
 
 OPEN = frozenset({"pending", "claimed", "unknown", "awaiting", "waiting", "unfrozen"})
 
@@ -75,7 +75,7 @@ def settle_times(records: Records) -> Mapping[str, SettleTime]:
     return {how: _summed(sorted(values)) for how, values in sorted(seconds.items())}
 
 
-def _episodes(case: Case) -> Iterator[tuple[str, float]]:
+def _episodes(case: ProofCase) -> Iterator[tuple[str, float]]:
     since: float | None = None
     for row in case.evidence:
         if not row.is_change:

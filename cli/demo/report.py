@@ -10,7 +10,7 @@ from typing import Any
 
 from idem.cli.demo.constants import UNSCALED, Constants
 from idem.cli.demo.outage import Calm
-from idem.cli.demo.proof import Proof
+from idem.cli.demo.proof import DemoProof
 from idem.cli.demo.sabotage import Victim
 from idem.cli.demo.settings import DemoSettings
 
@@ -18,11 +18,11 @@ MOST_FINDINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DemoResult:
     """What came out of a demo."""
 
     settings: DemoSettings
-    proof: Proof
+    proof: DemoProof
     seconds: float
     kills: int
     ended_alone: int
@@ -63,7 +63,7 @@ def header(settings: DemoSettings, times: Constants) -> str:
     return "\n".join(lines)
 
 
-def closing(result: Result) -> str:
+def closing(result: DemoResult) -> str:
     """The proof in words."""
     proof = result.proof
     rows: list[tuple[str, object]] = [
@@ -111,7 +111,7 @@ def closing(result: Result) -> str:
     return "\n".join(lines)
 
 
-def as_data(result: Result) -> dict[str, Any]:
+def as_data(result: DemoResult) -> dict[str, Any]:
     """The same with stable keys, for --json."""
     proof = dataclasses.asdict(result.proof)
     settings = result.settings
@@ -135,11 +135,11 @@ def as_data(result: Result) -> dict[str, Any]:
     }
 
 
-def to_json(result: Result) -> str:
+def to_json(result: DemoResult) -> str:
     return json.dumps(as_data(result), indent=2)
 
 
-def _verdict(result: Result) -> str:
+def _verdict(result: DemoResult) -> str:
     took = f"in {result.seconds:.0f} s"
     sabotage = result.settings.sabotage
     if sabotage is not None:

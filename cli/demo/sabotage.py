@@ -24,8 +24,8 @@ from idem.testing.bank import Request, read_log
 
 POLL = 0.1
 
-Connection: TypeAlias = AsyncConnection[dict[str, Any]]
-Row: TypeAlias = dict[str, Any]
+DictConnection: TypeAlias = AsyncConnection[dict[str, Any]]
+DictRow: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Saboteur:
                 pass
             await asyncio.sleep(POLL)
 
-    async def _strike(self, connection: Connection) -> Row | None:
+    async def _strike(self, connection: DictConnection) -> DictRow | None:
         match self.sabotage:
             case Sabotage.BLIND_RESEND:
                 return await _blind_resend(connection, self._bank_log)
@@ -83,7 +83,7 @@ UPDATE idem.outbox SET status = 'pending', first_sent_at = NULL, available_at = 
 """
 
 
-async def _blind_resend(connection: Connection, bank_log: Path) -> Row | None:
+async def _blind_resend(connection: DictConnection, bank_log: Path) -> DictRow | None:
     """An unknown row goes back into the queue, as a lease-and-retry library does it."""
     row = await _unknown_of_old_bank(connection, bank_log, absences=0)
     if row is not None:
@@ -99,7 +99,7 @@ SELECT o.id, o.intent_id, n.idempotency_key AS key
 LOSE = "DELETE FROM idem.outbox WHERE id = %(id)s"
 
 
-async def _lose_row(connection: Connection) -> Row | None:
+async def _lose_row(connection: DictConnection) -> DictRow | None:
     row = await _one(connection, OPEN_ROW, {})
     if row is not None:
         await _past(connection, "outbox", "outbox_row_leaves_when_done", LOSE, {"id": row["id"]})
@@ -116,7 +116,7 @@ UPDATE idem.idempotency_keys SET response_body = response_body || '\\x20'::bytea
 """
 
 
-async def _rewrite_answer(connection: Connection, answered: list[str]) -> Row | None:
+async def _rewrite_answer(connection: DictConnection, answered: list[str]) -> DictRow | None:
     row = await _one(connection, SEEN_ANSWER, {"intents": answered})
     if row is not None:
         change = REWRITE, {"id": row["intent_id"]}
@@ -150,7 +150,7 @@ BELIEVE: tuple[LiteralString, ...] = (
 )
 
 
-async def _believe_absent(connection: Connection, bank_log: Path) -> Row | None:
+async def _believe_absent(connection: DictConnection, bank_log: Path) -> DictRow | None:
     """What a reconciler without quiet time and horizon would write at its first look that shows nothing."""
     row = await _unknown_of_old_bank(connection, bank_log, absences=1)
     if row is not None:
@@ -166,7 +166,7 @@ SELECT n.id AS intent_id, n.idempotency_key AS key FROM idem.intents n
 FORGET = "DELETE FROM idem.evidence WHERE intent_id = %(id)s AND to_state = 'completed'"
 
 
-async def _skip_evidence(connection: Connection) -> Row | None:
+async def _skip_evidence(connection: DictConnection) -> DictRow | None:
     row = await _one(connection, SETTLED, {})
     if row is not None:
         await _past(connection, "evidence", "evidence_is_kept", FORGET, {"id": row["intent_id"]})
@@ -181,7 +181,7 @@ SELECT o.id, o.intent_id, n.idempotency_key AS key, o.provider_key::text
 """
 
 
-async def _unknown_of_old_bank(connection: Connection, bank_log: Path, *, absences: int) -> Row | None:
+async def _unknown_of_old_bank(connection: DictConnection, bank_log: Path, *, absences: int) -> DictRow | None:
     """An unknown row whose payment the bank has made or will make, so that a second send does harm."""
     rows = await (await connection.execute(UNKNOWN, {"provider": KEYLESS, "absences": absences})).fetchall()
     sends = _by_reference(read_log(bank_log).sends(account=KEYLESS)) if rows else {}
@@ -194,7 +194,9 @@ async def _unknown_of_old_bank(connection: Connection, bank_log: Path, *, absenc
 SWITCH = "ALTER TABLE idem.{} {} TRIGGER {}"
 
 
-async def _past(connection: Connection, table: str, trigger: str, statement: LiteralString, values: Row) -> None:
+async def _past(
+    connection: DictConnection, table: str, trigger: str, statement: LiteralString, values: DictRow
+) -> None:
     # One transaction: no other session ever sees the table without its trigger.
     switch, names = psycopg.sql.SQL(SWITCH), (psycopg.sql.Identifier(table), psycopg.sql.Identifier(trigger))
     await connection.execute(switch.format(names[0], psycopg.sql.SQL("DISABLE"), names[1]))
@@ -204,7 +206,7 @@ async def _past(connection: Connection, table: str, trigger: str, statement: Lit
     await connection.execute(switch.format(names[0], psycopg.sql.SQL("ENABLE"), names[1]))
 
 
-async def _one(connection: Connection, query: LiteralString, values: Row) -> Row | None:
+async def _one(connection: DictConnection, query: LiteralString, values: DictRow) -> DictRow | None:
     return await (await connection.execute(query, values)).fetchone()
 
 

@@ -24,8 +24,8 @@ from idem.cli.demo.monitor import Monitor
 from idem.cli.demo.outage import Calm, take_away
 from idem.cli.demo.processes import Processes
 from idem.cli.demo.proof import prove
-from idem.cli.demo.proof_records import Records, Rules
-from idem.cli.demo.report import Result
+from idem.cli.demo.proof_records import ProofRules, Records
+from idem.cli.demo.report import DemoResult
 from idem.cli.demo.sabotage import Saboteur
 from idem.cli.demo.scenario import PlannedPayment
 from idem.cli.demo.settings import DemoSettings
@@ -44,7 +44,7 @@ START_UP = 6.0
 """Seconds without kills before an outage: what a daemon uses while it starts would count as noise of the outage."""
 
 
-def play(settings: DemoSettings, times: Constants) -> Result:
+def play(settings: DemoSettings, times: Constants) -> DemoResult:
     """Run the whole demo. No process of it is left afterwards."""
     work = place.folder(settings.home)
     with place.server(settings) as (url, embedded), place.database(url) as database:
@@ -69,7 +69,7 @@ class _Stage:
         self._calm: list[Calm] = []
         self._plan = scenario.plan(settings, times)
 
-    async def play(self) -> Result:
+    async def play(self) -> DemoResult:
         began = time.monotonic()
         _end_as_ctrl_c_does(signal.SIGTERM, signal.SIGHUP)
         environment = self._environment()
@@ -80,7 +80,7 @@ class _Stage:
             ahead = _clock_ahead(self._database)
             processes.end()
             records = self._records(ahead)
-            return Result(
+            return DemoResult(
                 settings=self._settings,
                 proof=prove(records),
                 seconds=time.monotonic() - began,
@@ -168,7 +168,7 @@ class _Stage:
             clients=client_log.read(self._work / "clients.jsonl"),
             database=database_record.read(self._database),
             bank=read_log(self._work / "bank.jsonl"),
-            rules=Rules(
+            rules=ProofRules(
                 flight_limit=times["flight_limit"],
                 pause_allowance=times["pause_allowance"],
                 horizon=times["horizon"],

@@ -13,7 +13,7 @@ from idem.cli.base.application import App
 from idem.cli.base.failures import FAILED, FINDINGS
 from idem.cli.base.options import Config, Json, examples
 from idem.cli.base.output import as_json, labelled, text
-from idem.cli.doctor.findings import CheckResult, Level, several
+from idem.cli.doctor.findings import CheckResult, Severity, several
 from idem.outbox.values.terminal import coloured
 
 EXAMPLES = (
@@ -21,7 +21,7 @@ EXAMPLES = (
     + "\n\n\b\nExit codes: 0 no errors; 1 at least one error; 3 warnings, with --strict."
 )
 
-COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "error": "red"}
+COLOURS: dict[Severity, str] = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def doctor(

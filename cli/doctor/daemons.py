@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from idem.cli.base.output import age
-from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.outbox.operator.ages import DAEMONS, SILENT
 from idem.outbox.values.durations import text
@@ -30,7 +30,7 @@ async def daemons(examination: Examination) -> list[CheckResult]:
     found = await examination.all(DAEMONS, {"silent": SILENT})
     work = (await examination.one(OPEN))["any"]
     findings: list[CheckResult] = []
-    named: list[Record] = []
+    named: list[RecordDict] = []
     for kind, otherwise in KINDS.items():
         same = [each for each in found if each["kind"] == kind]
         alive = [each for each in same if each["life"] == "alive"]
@@ -76,12 +76,12 @@ async def daemons(examination: Examination) -> list[CheckResult]:
     return findings or [ok("daemons", f"{counts} alive and working")]
 
 
-def _late(alive: Record, limit: float) -> list[dict[str, Any]]:
+def _late(alive: RecordDict, limit: float) -> list[dict[str, Any]]:
     # Each kind of pass has its own interval, so the check counts from when the next pass was due.
     return [each for each in alive["overdue"] if each["overdue"] > limit]
 
 
-def _hangs(alive: Record, limit: float, otherwise: str) -> CheckResult:
+def _hangs(alive: RecordDict, limit: float, otherwise: str) -> CheckResult:
     worst, *others = _late(alive, limit)
     lane = f" for lane {worst['provider']}/{worst['account']}" if worst["provider"] else ""
     more = f", and {several(len(others), 'other pass', 'other passes')} of it too" if others else ""
@@ -94,7 +94,7 @@ def _hangs(alive: Record, limit: float, otherwise: str) -> CheckResult:
     )
 
 
-def _idle(alive: Record) -> float:
+def _idle(alive: RecordDict) -> float:
     # The first pass comes within seconds of the start.
     up: float = (alive["seen_at"] - alive["started_at"]).total_seconds() + alive["seen"]
     return up if alive["passed"] is None else float(alive["passed"])

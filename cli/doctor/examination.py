@@ -36,7 +36,7 @@ LOCK_TIMEOUT = 2
 CHECK_TIMEOUT = 15.0
 """Seconds that one check may take, including the network."""
 
-Record: TypeAlias = dict[str, Any]
+RecordDict: TypeAlias = dict[str, Any]
 
 
 @dataclass
@@ -67,13 +67,13 @@ class Examination:
                 self.address, name="idem doctor", connect_timeout=CONNECT_TIMEOUT, prepare_threshold=None
             )
 
-    async def all(self, query: str, parameters: Mapping[str, Any] | None = None) -> list[Record]:
+    async def all(self, query: str, parameters: Mapping[str, Any] | None = None) -> list[RecordDict]:
         """The rows of a statement, as records."""
         assert self.connection is not None
         cursor = self.connection.cursor(row_factory=dict_row)
         return await (await cursor.execute(query, parameters)).fetchall()
 
-    async def one(self, query: str, parameters: Mapping[str, Any] | None = None) -> Record:
+    async def one(self, query: str, parameters: Mapping[str, Any] | None = None) -> RecordDict:
         """The only row of a statement."""
         (record,) = await self.all(query, parameters)
         return record

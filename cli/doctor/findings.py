@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from idem.migrations.grants import quoted
 
-Level: TypeAlias = Literal["ok", "warning", "error"]
+Severity: TypeAlias = Literal["ok", "warning", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class CheckResult:
     """One finding. `check` is a stable name for scripts; `do` is empty only if everything is in order."""
 
     check: str
-    level: Level
+    level: Severity
     what: str
     do: str = ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.base.output import age
-from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.outbox.calls.breaker import CONFIG_LIMIT
 from idem.outbox.operator.ages import SILENT
@@ -94,7 +94,7 @@ SELECT b.lane, count(*)::integer AS workers
 """
 
 
-def _broken(each: Record) -> CheckResult:
+def _broken(each: RecordDict) -> CheckResult:
     return warning(
         "refused",
         f"lane {each['lane']}: the breaker is open in {several(each['workers'], 'worker')}: calls failed one after "

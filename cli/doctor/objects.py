@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.migrations.ownership import OF_ANOTHER_OWNER
 
@@ -70,7 +70,7 @@ async def objects(examination: Examination) -> list[CheckResult]:
     return findings or [ok("objects", f"all {several(made, 'object')} of the schema exist, valid and enabled")]
 
 
-def _missing(each: Record) -> CheckResult:
+def _missing(each: RecordDict) -> CheckResult:
     where = f" of idem.{each['relation']}" if each["relation"] not in ("", each["name"]) else ""
     return error(
         "objects",
@@ -80,7 +80,7 @@ def _missing(each: Record) -> CheckResult:
     )
 
 
-def _wrong(each: Record) -> CheckResult:
+def _wrong(each: RecordDict) -> CheckResult:
     kind, table, name = each["kind"], f"idem.{each['relation']}", each["name"]
     match kind:
         case "index" if each["needed"]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from idem.cli.base.output import age
-from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.domain.catalogue import Catalogue
@@ -78,7 +78,7 @@ def limit_of(limits: DoctorSettings, status: str) -> float:
     return float(getattr(limits, names.get(status, status)))
 
 
-async def _open(examination: Examination) -> list[Record]:
+async def _open(examination: Examination) -> list[RecordDict]:
     # The current contracts count too, if the configuration can be used.
     stated = {} if examination.configuration is None else examination.catalogue.memories
     values = {"window": examination.limits.replay_window, "most": MOST, "stated": json.dumps(stated)}
@@ -106,7 +106,7 @@ async def ages(examination: Examination) -> list[CheckResult]:
     return findings or [ok("queue", f"{several(total, 'row is', 'rows are')} open, none older than its limit")]
 
 
-def _ages(rows: list[Record], limits: DoctorSettings) -> Iterator[CheckResult]:
+def _ages(rows: list[RecordDict], limits: DoctorSettings) -> Iterator[CheckResult]:
     moving = [each for each in rows if not each["paused"]]
     for status, do in DO.items():
         limit, same = limit_of(limits, status), [each for each in moving if each["status"] == status]
@@ -191,7 +191,7 @@ async def unserved(examination: Examination) -> list[CheckResult]:
     return findings or [ok("unserved", "this configuration serves every open row")]
 
 
-def against(row: Record, catalogue: Catalogue) -> str | None:
+def against(row: RecordDict, catalogue: Catalogue) -> str | None:
     """Why no daemon of this configuration serves a row; None if one does."""
     provider = catalogue.providers.get(row["provider"])
     if provider is None:

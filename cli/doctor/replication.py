@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, error, monitor, ok, several, warning
 
 # A fail-over never promotes a base backup or a logical subscriber.
@@ -63,7 +63,7 @@ async def standbys(examination: Examination) -> list[CheckResult]:
     return [ok("standby", f'database.durability is "{durability}", standbys: {names}')]
 
 
-def _synchronous(found: Record, there: list[Record], names: str) -> list[CheckResult]:
+def _synchronous(found: RecordDict, there: list[RecordDict], names: str) -> list[CheckResult]:
     if not found["names"].strip():
         return [
             error(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idem.cli.base.failures import AFTER_A_RESTORE
 from idem.cli.base.output import age
-from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.outbox.database.identity import IDENTITY
 from idem.outbox.database.installation import other_environment
@@ -66,7 +66,7 @@ async def environment(examination: Examination) -> list[CheckResult]:
     return [own, *_identity(found, await examination.one(IDENTITY), examination)]
 
 
-def _identity(known: Record, now: Record, examination: Examination) -> list[CheckResult]:
+def _identity(known: RecordDict, now: RecordDict, examination: Examination) -> list[CheckResult]:
     what = [
         f"{words} {now[name]} instead of {known[name]}"
         for name, words in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, error, ok, warning
 
 MINIMUM = 140000
@@ -67,7 +67,7 @@ async def durability(examination: Examination) -> list[CheckResult]:
     return problems or [ok("durability", "fsync, full_page_writes and synchronous_commit are on for all roles")]
 
 
-def _server_settings(found: Record) -> Iterator[CheckResult]:
+def _server_settings(found: RecordDict) -> Iterator[CheckResult]:
     for name, what in (
         ("fsync", "a crash of the machine loses acknowledged commits, among them claims, so calls repeat"),
         ("full_page_writes", "a crash of the machine may leave torn pages and corrupt the database"),
@@ -78,7 +78,7 @@ def _server_settings(found: Record) -> Iterator[CheckResult]:
             )
 
 
-def _commits(found: Record, overrides: list[Record]) -> Iterator[CheckResult]:
+def _commits(found: RecordDict, overrides: list[RecordDict]) -> Iterator[CheckResult]:
     weak = [each for each in overrides if each["name"] == "synchronous_commit" and each["value"] in ("off", "local")]
     for each in weak:
         if each["value"] == "local":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from idem.cli.base.output import age
-from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, error, monitor, ok, several, warning
 
 HOT = {
@@ -39,7 +39,7 @@ async def vacuum(examination: Examination) -> list[CheckResult]:
     return list(_vacuum(tables, counts)) or [ok("vacuum", counts)]
 
 
-def _vacuum(tables: list[Record], counts: str) -> Iterator[CheckResult]:
+def _vacuum(tables: list[RecordDict], counts: str) -> Iterator[CheckResult]:
     for name in ("autovacuum", "track_counts"):
         if tables and tables[0][name] == "off":
             yield error(

@@ -10,7 +10,7 @@ from idem.cli.group.children import Children
 from idem.cli.group.metrics_folder import metrics_folder
 from idem.cli.group.reaper import Reaper
 from idem.cli.group.stopping import Stop
-from idem.cli.group.supervisor import Supervisor
+from idem.cli.group.supervisor import GroupSupervisor
 from idem.outbox.http_server.serving import GRACE
 from idem.outbox.observe import metrics
 
@@ -26,7 +26,7 @@ SPARE = 5.0
 @contextlib.contextmanager
 def gathered(
     environment: Mapping[str, str], address: Address, stop: Stop, *, patience: float, grace: float
-) -> Iterator[Supervisor]:
+) -> Iterator[GroupSupervisor]:
     """A supervisor without daemons yet; at the end none of its daemons is left.
 
     `patience`: seconds to finish running calls at the end; `grace`: the same if the supervisor is killed.
@@ -41,7 +41,7 @@ def gathered(
         ) as children,
     ):
         stop.hold()
-        yield Supervisor(children, reaper, stop, patience)
+        yield GroupSupervisor(children, reaper, stop, patience)
 
 
 def patience(found: Configuration) -> float:

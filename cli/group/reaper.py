@@ -70,7 +70,7 @@ class Reaper:
             self._news.notify()
 
     def _run(self) -> None:
-        outage = daemon_events.Outage("supervisor")
+        outage = daemon_events.OutageLog("supervisor")
         while True:
             with self._news:
                 self._news.wait_for(lambda: self._deaths or self._over)

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 
 from idem.outbox.values.errors import ConfigError
-from idem.testing.bank import Account, BankSettings, SettingsError
+from idem.testing.bank import BankAccount, BankSettings, SettingsError
 
 OPERATION = "payments.create"
 HOST = "127.0.0.1"
@@ -135,7 +135,7 @@ def sample(home: Path) -> Sample:
         port = free.getsockname()[1]
     word = secrets.token_urlsafe(16)
     log = (home / "bank.jsonl").absolute()
-    settings = BankSettings(port=port, log=log, require_auth=True, accounts=(Account("main", word),))
+    settings = BankSettings(port=port, log=log, require_auth=True, accounts=(BankAccount("main", word),))
     _write(token, word)
     _write(bank, settings.to_json())
     written = TOML.format(origin=f"http://{HOST}:{port}", operation=OPERATION, today=date.today())

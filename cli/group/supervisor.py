@@ -15,7 +15,7 @@ LOOK = 0.5
 PROGRAM = "idem.cli.main"
 
 
-class Supervisor:
+class GroupSupervisor:
     """Runs a group until a stop is requested. `patience`: seconds for running calls to finish, more than any needs."""
 
     def __init__(self, children: Children, reaper: Reaper, stop: Stop, patience: float) -> None:

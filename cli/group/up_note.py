@@ -24,7 +24,7 @@ ENVIRONMENT: Final = "IDEM_ENVIRONMENT"
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningGroup:
     """What an `idem up` uses: the URL of its embedded database, the name of its environment, and its configuration."""
 
     database: str
@@ -34,19 +34,19 @@ class Running:
 
 
 @contextlib.contextmanager
-def noted(home: Path, running: Running) -> Iterator[None]:
+def noted(home: Path, running: RunningGroup) -> Iterator[None]:
     """Keep a note in the folder of `idem up` while it runs."""
     note = home / NOTE
     note.unlink(missing_ok=True)
     with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({name: getattr(running, name) for name in Running.__dataclass_fields__}, file)
+        json.dump({name: getattr(running, name) for name in RunningGroup.__dataclass_fields__}, file)
     try:
         yield
     finally:
         note.unlink(missing_ok=True)
 
 
-def found() -> Running | None:
+def found() -> RunningGroup | None:
     """The `idem up` that runs in this folder on its own database; None if there is none. It ignores a note of another
     user.
     """
@@ -64,7 +64,7 @@ def found() -> Running | None:
         os.close(lock)
     try:
         with (HOME / NOTE).open() as file:
-            return Running(**json.load(file)) if os.fstat(file.fileno()).st_uid == os.geteuid() else None
+            return RunningGroup(**json.load(file)) if os.fstat(file.fileno()).st_uid == os.geteuid() else None
     except (OSError, ValueError, TypeError):
         return None
 

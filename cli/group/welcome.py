@@ -18,7 +18,7 @@ ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ApiAddress:
     """The address of the API."""
 
     host: str
@@ -40,7 +40,7 @@ class Address:
             connection.close()
 
 
-def request(address: Address, token: str, operation: str, body: str) -> str:
+def request(address: ApiAddress, token: str, operation: str, body: str) -> str:
     """A curl command for one request, to paste into a shell, with a new key each time."""
     headers = (
         f"Authorization: Bearer {token}",
@@ -53,7 +53,7 @@ def request(address: Address, token: str, operation: str, body: str) -> str:
 
 
 def text(
-    address: Address, token: str, operations: list[str], config: Path | None, database: str, *, sample: bool
+    address: ApiAddress, token: str, operations: list[str], config: Path | None, database: str, *, sample: bool
 ) -> str:
     """The whole text. Only the sample's request has a body: with another configuration it would be a real effect."""
     lines = [f"idem is up at {address.url}", f"token of tenant demo: {token}", ""]

@@ -55,7 +55,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class DecisionCase:
     """A dead letter with its intent and event, read at one moment. The action applies to this version only."""
 
     letter: dict[str, Any]
@@ -66,7 +66,7 @@ class Case:
 
 async def read(
     connection: AsyncConnection[Any], letter_id: Prefix | UUID, *, params: bool = False, unmask: str | None = None
-) -> Case:
+) -> DecisionCase:
     """Read a dead letter with its intent and event; `unmask`: who sees masked values. Raises OperatorRefused."""
     from idem.outbox.operator import actions, id_prefixes, listing, unmasking
 
@@ -79,14 +79,14 @@ async def read(
     about = letter["webhook_event_id"]
     event = None if about is None else await listing.event(connection, about)
     if letter["intent_id"] is None:
-        return Case(letter, None, None, event)
+        return DecisionCase(letter, None, None, event)
     if unmask is not None:
         await unmasking.note(connection, letter["intent_id"], by=unmask)
     intent = await listing.intent(connection, letter["intent_id"], params=params, unmask=unmask is not None)
-    return Case(letter, intent, await actions.snapshot(connection, letter["intent_id"]), event)
+    return DecisionCase(letter, intent, await actions.snapshot(connection, letter["intent_id"]), event)
 
 
-def prospects_of(case: Case, catalogue: Catalogue | None, *, sure: bool = False) -> list[Prospect]:
+def prospects_of(case: DecisionCase, catalogue: Catalogue | None, *, sure: bool = False) -> list[Prospect]:
     """The possible actions for a case; `catalogue` is None if the configuration cannot be used."""
     open_letter = case.letter if case.letter["resolved_at"] is None else None
     if case.intent is None and open_letter is None:
@@ -112,7 +112,7 @@ async def resolve(config: Path | None, letter: Prefix | UUID, wish: Wish, *, yes
         typer.echo(f"{done['action']}: {more}" if more else done["action"])
 
 
-def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
+def _preview(case: DecisionCase, wish: Wish, catalogue: Catalogue) -> None:
     letter, intent = case.letter, case.intent
     if letter["resolved_at"] is not None and wish.act != "redrive":
         how = f"{letter['resolution']}, by {letter['resolved_by']}"
@@ -143,7 +143,7 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
         )
 
 
-async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> Wish:
+async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, case: DecisionCase, wish: Wish) -> Wish:
     """Ask the provider and show its answer; returns the action with the confirmed outcome. Raises OperatorRefused."""
     from idem.outbox.domain.outcomes import name
     from idem.outbox.operator import confirmation
@@ -167,7 +167,7 @@ async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, cas
     return replace(wish, outcome=outcome, confirmed=confirmed)
 
 
-async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> dict[str, Any]:
+async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: DecisionCase, wish: Wish) -> dict[str, Any]:
     from idem.outbox.operator import actions, dead_letters
     from idem.outbox.settle.rendering import Renderer
 

@@ -32,7 +32,7 @@ from idem.outbox.values.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from idem.application.background import Background
-    from idem.outbox.inline import Run
+    from idem.outbox.inline import InlineRun
 
 Result = TypeVar("Result")
 Preparing = Callable[[bytes], Prepared]
@@ -52,7 +52,7 @@ class _Inline:
         self._refused = request if isinstance(request, Reply) else None
         self._prepare = prepare
         self._decided: Decision | None = None
-        self._run: Run | None = None
+        self._run: InlineRun | None = None
 
     @property
     def mine(self) -> bool:
@@ -79,7 +79,7 @@ class _Inline:
         """1, and one more for each time that the client's retry took up what was proven not executed."""
         return self._mine().attempt
 
-    def _mine(self) -> Run:
+    def _mine(self) -> InlineRun:
         if self._run is None:
             raise OutOfOrder("this call is not yours to make: look at `mine` first, inside of the `with` block")
         return self._run

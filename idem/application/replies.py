@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from idem.application.keyed_request import KeyedRequest
 from idem.outbox.accept.status import Status
 from idem.outbox.api import answers
-from idem.outbox.api.answers import Asked
+from idem.outbox.api.answers import AnswerContext
 from idem.outbox.domain.operation import Answer
 from idem.outbox.http_server.problems import ProblemError
 
@@ -29,7 +29,9 @@ class Reply:
 
 def reply(request: KeyedRequest, end: Status, *, repeated: bool, waited: float | None = None) -> Reply:
     """The answer to how a request stands; a problem (RFC 9457) is one too."""
-    asked = Asked(request.operation, "ietf", int(waited) if waited is not None and request.wait is not None else None)
+    asked = AnswerContext(
+        request.operation, "ietf", int(waited) if waited is not None and request.wait is not None else None
+    )
     try:
         return _reply(answers.answer(asked, end, repeated=repeated))
     except ProblemError as error:

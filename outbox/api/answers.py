@@ -53,7 +53,7 @@ OURS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnswerContext:
     """What the client asked for: the operation, whether it is the profile of Stripe, how long it has waited, and who it
     is by the label of its token."""
 
@@ -63,7 +63,7 @@ class Asked:
     caller: str | None = None
 
 
-def answer(asked: Asked, decision: Status | Limited, *, repeated: bool) -> Answer:
+def answer(asked: AnswerContext, decision: Status | Limited, *, repeated: bool) -> Answer:
     """The answer to a decision. `repeated`: this request was sent before. Raises ProblemError."""
     match decision:
         case Accepted(intent) | Retrying(intent):
@@ -114,7 +114,7 @@ def answer(asked: Asked, decision: Status | Limited, *, repeated: bool) -> Answe
             assert_never(unlisted)
 
 
-def accepted(asked: Asked, intent: UUID, step: str, wait: float, interim: Any = None) -> Answer:
+def accepted(asked: AnswerContext, intent: UUID, step: str, wait: float, interim: Any = None) -> Answer:
     """202: the request is stored and will run; with the interim answer once the provider has accepted it."""
     body: dict[str, Any] = {
         "intent": str(intent),
@@ -160,16 +160,16 @@ def http_date(moment: datetime) -> str:
     return format_datetime(moment.astimezone(UTC), usegmt=True)
 
 
-def _noted(asked: Asked, shown: Answer) -> Answer:
+def _noted(asked: AnswerContext, shown: Answer) -> Answer:
     return Answer(shown.status, shown.body, {**shown.headers, **_preference(asked)})
 
 
-def _preference(asked: Asked) -> dict[str, str]:
+def _preference(asked: AnswerContext) -> dict[str, str]:
     return {} if asked.waited is None else {"Preference-Applied": f"wait={asked.waited}"}
 
 
 def _problem(
-    asked: Asked,
+    asked: AnswerContext,
     code: str,
     detail: str,
     intent: UUID | None,

@@ -28,7 +28,7 @@ from idem.outbox.http_server import descriptors, problems
 from idem.outbox.http_server.problems import JSON, ProblemError, encoded
 from idem.outbox.observe import daemon_events, metrics, telemetry
 from idem.outbox.tenants.authentication import Callers
-from idem.outbox.tenants.limits import Limits
+from idem.outbox.tenants.limits import TenantLimits
 from idem.outbox.tenants.shares import UnderWay
 from idem.outbox.values import canonical
 
@@ -58,7 +58,7 @@ class Api:
     ) -> None:
         self._store = Store(database, settings.timeout)
         self._waiters = Waiters(database, settings.poll)
-        self._limits = Limits(database, settings)
+        self._limits = TenantLimits(database, settings)
         self._draining = False
         self._document = encoded(openapi.document(catalogue, settings))
         callers = Callers(database, settings.token_cache)

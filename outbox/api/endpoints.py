@@ -15,9 +15,9 @@ from idem.outbox.accept.known_keys import Retry
 from idem.outbox.accept.prepare import Prepared
 from idem.outbox.accept.status import AtRest, RequestIdentity, Status
 from idem.outbox.api import answers, intents, queries, reading, suspicious, tenant_search
-from idem.outbox.api.answers import Asked
+from idem.outbox.api.answers import AnswerContext
 from idem.outbox.api.large_bodies import HEAVY
-from idem.outbox.api.request import Asking, Said
+from idem.outbox.api.request import RawRequest, RequestReader
 from idem.outbox.api.responses import response
 from idem.outbox.api.store import Store
 from idem.outbox.api.waiting import Waiters
@@ -42,7 +42,7 @@ from idem.outbox.observe import telemetry
 from idem.outbox.operator import actions
 from idem.outbox.settle.expired_leases import sweep_of
 from idem.outbox.tenants.authentication import Caller, Callers
-from idem.outbox.tenants.limits import Limits, Misuse
+from idem.outbox.tenants.limits import TenantCounter, TenantLimits
 from idem.outbox.tenants.shares import RETRY_AFTER, UnderWay
 from idem.outbox.values.errors import OperatorRefused
 
@@ -56,7 +56,7 @@ class Service:
         settings: ApiSettings,
         store: Store,
         callers: Callers,
-        limits: Limits,
+        limits: TenantLimits,
         waiters: Waiters,
         under_way: UnderWay,
         nudge: Nudge | None = None,
@@ -68,7 +68,7 @@ class Service:
         self._limits, self._under_way = limits, under_way
         self._waiters = waiters
         self._nudge = nudge
-        self._asking = Asking(catalogue, settings, store)
+        self._asking = RequestReader(catalogue, settings, store)
 
     async def ask(self, request: Request) -> Response:
         """`POST /v1/intents/{operation}`"""
@@ -95,16 +95,16 @@ class Service:
             place = (caller.tenant, name, said.key, fingerprint)
             status, waited = await self._wait(request, place, seconds), int(seconds)
         known = operation or self._catalogue.cautious(name, "").operation
-        asked = Asked(known, self._settings.profile, waited, caller.label)
+        asked = AnswerContext(known, self._settings.profile, waited, caller.label)
         return response(answers.answer(asked, status, repeated=not isinstance(decided, Accepted | Retrying)))
 
-    async def _decided(self, request: Request, caller: Caller, name: str, said: Said) -> tuple[Status, str]:
+    async def _decided(self, request: Request, caller: Caller, name: str, said: RawRequest) -> tuple[Status, str]:
         """The decision about a request, and the fingerprint of its key."""
         if said.refused is not None:
             return await self._recalled(request, caller, name, said, said.refused)
         if kind := suspicious.kind(said.key):
             telemetry.suspicious_key(kind)
-            self._limits.count(caller.tenant, Misuse.SUSPICIOUS_KEY)
+            self._limits.count(caller.tenant, TenantCounter.SUSPICIOUS_KEY)
         try:
             prepared = await self._asking.prepared(request, caller, self._catalogue.operations[name], said)
         except ProblemError as refused:
@@ -190,19 +190,19 @@ class Service:
                 "unauthorized", "Send a valid token: `Authorization: Bearer …`.",
                 headers={"WWW-Authenticate": 'Bearer realm="idem"'},
             )  # fmt: skip
-        self._limits.count(caller.tenant, Misuse.REQUESTS)
+        self._limits.count(caller.tenant, TenantCounter.REQUESTS)
         wait = self._limits.admit(caller.tenant)
         if wait is None and not self._under_way.begin(caller.tenant):
             wait = RETRY_AFTER
         if wait is not None:
-            self._limits.count(caller.tenant, Misuse.LIMITED)
+            self._limits.count(caller.tenant, TenantCounter.LIMITED)
             raise ProblemError(
                 "too_many_requests", "Your account sends more requests than its limit allows.", retry_after=wait
             )
         return caller
 
     async def _recalled(
-        self, request: Request, caller: Caller, name: str, said: Said, refused: ProblemError
+        self, request: Request, caller: Caller, name: str, said: RawRequest, refused: ProblemError
     ) -> tuple[Status, str]:
         """A request that is refused now may be the retry of one that was accepted before: then its key decides (P3).
 
@@ -276,19 +276,19 @@ class ClientGone(Exception):
 
 
 MISUSES = {
-    "key_missing": Misuse.KEY_MISSING,
-    "key_invalid": Misuse.KEY_INVALID,
-    "body_invalid": Misuse.BODY_INVALID,
-    "params_invalid": Misuse.PARAMS_INVALID,
+    "key_missing": TenantCounter.KEY_MISSING,
+    "key_invalid": TenantCounter.KEY_INVALID,
+    "body_invalid": TenantCounter.BODY_INVALID,
+    "params_invalid": TenantCounter.PARAMS_INVALID,
 }
 """What is counted of a request that is refused, by the code of its problem."""
 
 COUNTED = {
-    Accepted: Misuse.CREATED,
-    Replay: Misuse.REPLAYED,
-    Mismatch: Misuse.MISMATCH,
-    Expired: Misuse.EXPIRED_REUSE,
-    Limited: Misuse.LIMITED,
+    Accepted: TenantCounter.CREATED,
+    Replay: TenantCounter.REPLAYED,
+    Mismatch: TenantCounter.MISMATCH,
+    Expired: TenantCounter.EXPIRED_REUSE,
+    Limited: TenantCounter.LIMITED,
 }
 
 

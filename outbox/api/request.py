@@ -25,7 +25,7 @@ from idem.outbox.values.errors import BodyInvalid, ParamsInvalid, Unrenderable
 
 
 @dataclass(slots=True)
-class Said:
+class RawRequest:
     """The content of a request: its key and the bytes of its body. What they parse to may be a thousand times as much,
     and lives in a turn of `HEAVY` alone.
 
@@ -37,7 +37,7 @@ class Said:
     refused: ProblemError | None = None
 
 
-class Asking:
+class RequestReader:
     """Reads requests for effects. Holds no state of a request."""
 
     def __init__(self, catalogue: Catalogue, settings: ApiSettings, store: Store) -> None:
@@ -47,7 +47,9 @@ class Asking:
         self._large = KeyedLock()
 
     @asynccontextmanager
-    async def said(self, request: Request, caller: Caller, name: str, gone: ProblemError | None) -> AsyncIterator[Said]:
+    async def said(
+        self, request: Request, caller: Caller, name: str, gone: ProblemError | None
+    ) -> AsyncIterator[RawRequest]:
         """Key and body of a request to the operation of this name. Raises ProblemError.
 
         What the configuration asks of a request is asked of new keys alone, so that a known one keeps its answer
@@ -56,7 +58,7 @@ class Asking:
         """
         refused = gone or _problem(lambda: reading.check_media_type(request))
         try:
-            said = Said(reading.key(request))
+            said = RawRequest(reading.key(request))
         except ProblemError as error:
             raise (refused or error) from None
         said.refused = refused or _problem(lambda: reading.check_key(
@@ -82,7 +84,7 @@ class Asking:
                 # Who waits for an end afterwards needs it no more.
                 said.body = b""
 
-    async def prepared(self, request: Request, caller: Caller, operation: OperationSpec, said: Said) -> Prepared:
+    async def prepared(self, request: Request, caller: Caller, operation: OperationSpec, said: RawRequest) -> Prepared:
         """All that can be said about a request without the database. Raises ProblemError."""
         secret, query, trace = await self._store.secret(), reading.query(request), reading.trace(request)
         values = self._settings.max_values
@@ -101,7 +103,7 @@ class Asking:
                 telemetry.broken("api", error.__cause__, f"the request of {operation.name}")
             raise ProblemError("params_invalid", reading.sentence(error), errors=[("", str(error))]) from None
 
-    async def composed_as(self, stored: str, said: Said, retry: Retry) -> str:
+    async def composed_as(self, stored: str, said: RawRequest, retry: Retry) -> str:
         """The fingerprint of a request, composed as a stored one is. Raises ProblemError (`body_invalid`)."""
 
         def composed() -> str:

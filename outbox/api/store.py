@@ -19,7 +19,7 @@ from idem.outbox.accept.prepare import Prepared
 from idem.outbox.accept.status import STATUS, columns
 from idem.outbox.api.answers import unserved
 from idem.outbox.database import caller_errors, installation
-from idem.outbox.database.outage import Outage, Question
+from idem.outbox.database.outage import Outage, OutageQuestion
 from idem.outbox.database.pool import AWAY, REFUSED, Database, met_away, records, within
 from idem.outbox.domain.decisions import Decision, Limited
 from idem.outbox.domain.operation import OperationSpec
@@ -115,7 +115,7 @@ class Store:
         """Await something that has its own way to the database, or needs none of it. Raises ProblemError
         (`store_unavailable`)."""
         task = asyncio.create_task(work)
-        question: Question | None = None
+        question: OutageQuestion | None = None
         away: bool | None = None
         try:
             if self._outage.on:
@@ -156,7 +156,7 @@ class Store:
         async with self._database.connection() as connection:
             return await work(connection)
 
-    def _forget(self, task: asyncio.Task[Any], question: Question) -> None:
+    def _forget(self, task: asyncio.Task[Any], question: OutageQuestion) -> None:
         # By the work and not by who waited for it, who may have gone.
         self._running.discard(task)
         self._outage.asked(question, away=None if task.cancelled() else met_away(task.exception()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, TypeAlias
 
-Kind: TypeAlias = Literal["email", "phone", "ssn"]
+PersonalData: TypeAlias = Literal["email", "phone", "ssn"]
 
 EMAIL: Final = re.compile(r"[a-z0-9][a-z0-9._%+-]*@(?:[a-z0-9-]+\.)+[a-z]{2,24}", re.IGNORECASE | re.ASCII)
 PHONE: Final = re.compile(
@@ -22,7 +22,7 @@ SSN: Final = re.compile(r"(?!000|666|9)[0-9]{3}-(?!00)[0-9]{2}-(?!0000)[0-9]{4}"
 APART: Final = re.compile(r"[:;,|/=_#&?]+")
 
 
-def kind(key: str) -> Kind | None:
+def kind(key: str) -> PersonalData | None:
     """What a key looks like, as a whole or in one of its parts; None: nothing personal that could be told."""
     for part in (key, *APART.split(key)):
         if EMAIL.fullmatch(part):

@@ -33,7 +33,7 @@ RAMPED = 1024
 """Calls at a time beyond which a lane that came back is as before: more than it can have slots."""
 
 
-class State(StrEnum):
+class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
@@ -58,19 +58,19 @@ class Breaker:
         """How often it has closed after being open: whoever sees it grow may look at everything that waited."""
         self._at_once = UNLIMITED
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> BreakerState:
         if self._opens_at is None:
-            return State.CLOSED
-        return State.HALF_OPEN if self._opens_at <= now else State.OPEN
+            return BreakerState.CLOSED
+        return BreakerState.HALF_OPEN if self._opens_at <= now else BreakerState.OPEN
 
     def room(self, now: float) -> int:
         """How many calls may be begun now: all, none, or the one of a half-open breaker."""
         match self.state(now):
-            case State.CLOSED:
+            case BreakerState.CLOSED:
                 return UNLIMITED
-            case State.OPEN:
+            case BreakerState.OPEN:
                 return 0
-            case State.HALF_OPEN:
+            case BreakerState.HALF_OPEN:
                 return 0 if self._probe is not None else 1
 
     @property

@@ -19,7 +19,7 @@ import httpx
 
 from idem.outbox.calls.http_client import decoded, head, is_stock, named, origin, outgoing
 from idem.outbox.calls.name_resolution import Addresses
-from idem.outbox.calls.response_head import Connection
+from idem.outbox.calls.response_head import HeadStream
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.values import clock
@@ -128,7 +128,7 @@ class Recorder:
                 if clock.boottime() > self._lease_ends - self._margin:
                     raise LeaseOver
             case "receive_response_headers.complete" if self.released:
-                if isinstance(self._connection, Connection):
+                if isinstance(self._connection, HeadStream):
                     self._connection.head_is_read()
                 # Kept here, so that nothing that the client does with a response can lose its status.
                 _, status, _, headers = info["return_value"]

@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 
 from idem.outbox.values import clock
 
-Lookup: TypeAlias = Callable[[str], Sequence[str]]
+ResolveName: TypeAlias = Callable[[str], Sequence[str]]
 """Blocking: the addresses of a name, best first. Raises OSError (socket.gaierror)."""
 
 PINNED = 30.0
@@ -51,7 +51,7 @@ class _Pin:
 class Resolver:
     """The resolver of one lane. Belongs to one event loop."""
 
-    def __init__(self, lookup: Lookup = system_lookup, *, pinned: float = PINNED, threads: int = THREADS) -> None:
+    def __init__(self, lookup: ResolveName = system_lookup, *, pinned: float = PINNED, threads: int = THREADS) -> None:
         self._lookup = lookup
         self._pinned = pinned
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="idem-resolve")

@@ -35,7 +35,7 @@ def bound(client: httpx.AsyncClient) -> None:
         pool._network_backend = _Backend(inner)
 
 
-class Connection(httpcore.AsyncNetworkStream):
+class HeadStream(httpcore.AsyncNetworkStream):
     """A connection for one call."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
@@ -72,7 +72,7 @@ class Connection(httpcore.AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
-        return Connection(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+        return HeadStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -83,7 +83,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
         self._inner = inner
 
     async def connect_tcp(self, host: str, port: int, *args: Any, **more: Any) -> httpcore.AsyncNetworkStream:
-        return Connection(await self._inner.connect_tcp(host, port, *args, **more))
+        return HeadStream(await self._inner.connect_tcp(host, port, *args, **more))
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)

@@ -14,7 +14,7 @@ MOST_VALUES: Final = 50_000
 have more (`canonical.MAX_VALUES`): no client sends them."""
 
 
-class LimitSettings(Section):
+class TenantLimitSettings(Section):
     """What one tenant may use. Rates are those of one API process: divide what the fleet may take by their number."""
 
     requests: float | None = Field(
@@ -130,11 +130,11 @@ class ApiSettings(Section):
         description="Seconds between SIGTERM, when /readyz begins to fail, and the end of listening; default 0s. Set "
         "it to what your load balancer needs to notice.",
     )
-    limits: LimitSettings = Field(default=LimitSettings(), description="What one tenant may use.")
-    tenants: dict[str, LimitSettings] = Field(
+    limits: TenantLimitSettings = Field(default=TenantLimitSettings(), description="What one tenant may use.")
+    tenants: dict[str, TenantLimitSettings] = Field(
         default_factory=dict, description="Limits of single tenants, by name, instead of api.limits; default none."
     )
 
-    def limits_of(self, tenant: str) -> LimitSettings:
+    def limits_of(self, tenant: str) -> TenantLimitSettings:
         """The limits that hold for a tenant."""
         return self.tenants.get(tenant, self.limits)

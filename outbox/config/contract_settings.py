@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from idem.outbox.domain.contract import Replay
+from idem.outbox.domain.contract import ReplayRule
 from idem.outbox.providers.event_lookups import EventLookup
 from idem.outbox.providers.lookups import ById, ByKey, ByReference, Lookup
 from idem.outbox.values.settings_base import Duration, Section
@@ -20,7 +20,7 @@ class KeySettings(Section):
         description='What carries the provider key: "header", "body" or "none" (default: nothing is promised).',
     )
     name: str | None = Field(default=None, description="Name of the header or body member, e.g. Idempotency-Key.")
-    replay: Replay = Field(
+    replay: ReplayRule = Field(
         default="none",
         description='What a second send under the same key gets: "stored" (the first answer), "current" (the object as '
         'it is now), "success_only" (2xx are stored, errors are executed again) or "none" (default).',

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from idem.outbox.config.source import Loc, line_of
+from idem.outbox.config.source import SettingPath, line_of
 from idem.outbox.providers.contract_checks import Finding, Level
 from idem.outbox.values.suggestions import nearest
 
@@ -20,7 +20,7 @@ VARIANT: Final = re.compile(r"int|str|bool|list\[.*\]|\[key\]")
 class Findings:
     """Gathers what is wrong; knows the lines of the file and which settings came from the environment."""
 
-    def __init__(self, lines: Mapping[Loc, int], variables: Mapping[Loc, str]) -> None:
+    def __init__(self, lines: Mapping[SettingPath, int], variables: Mapping[SettingPath, str]) -> None:
         self._lines = lines
         self._variables = variables
         self.found: list[Finding] = []
@@ -29,29 +29,29 @@ class Findings:
     def failed(self) -> bool:
         return any(finding.level == "error" for finding in self.found)
 
-    def add(self, level: Level, loc: Loc, what: str, do: str) -> None:
+    def add(self, level: Level, loc: SettingPath, what: str, do: str) -> None:
         variable = self._variables.get(loc)
         where, line = (spelled(loc), line_of(loc, self._lines)) if variable is None else (variable, None)
         self.found.append(Finding(level, where, what, do, line))
 
-    def error(self, loc: Loc, what: str, do: str) -> None:
+    def error(self, loc: SettingPath, what: str, do: str) -> None:
         self.add("error", loc, what, do)
 
-    def invalid(self, model: type[BaseModel], error: ValidationError, within: Loc = ()) -> None:
+    def invalid(self, model: type[BaseModel], error: ValidationError, within: SettingPath = ()) -> None:
         """Every mistake that pydantic found in a table of this model, which stands at `within`."""
         for problem in error.errors(include_url=False, include_input=True):
-            loc: Loc = tuple(problem["loc"])
+            loc: SettingPath = tuple(problem["loc"])
             known, field = _fields(model, loc)
             what, do = _said(problem, loc, known, field)
             self.error((*within, *_without_variants(loc)), what, do)
 
 
-def spelled(loc: Loc) -> str:
+def spelled(loc: SettingPath) -> str:
     """The path of a setting as idem.toml would spell it: names with dots in quotes."""
     return ".".join(f'"{part}"' if isinstance(part, str) and "." in part else str(part) for part in loc)
 
 
-def _said(problem: Any, loc: Loc, known: list[str], field: FieldInfo | None) -> tuple[str, str]:
+def _said(problem: Any, loc: SettingPath, known: list[str], field: FieldInfo | None) -> tuple[str, str]:
     about = "" if field is None or field.description is None else field.description
     match problem["type"]:
         case "extra_forbidden":
@@ -73,12 +73,12 @@ def _said(problem: Any, loc: Loc, known: list[str], field: FieldInfo | None) -> 
             return message[:1].lower() + message[1:], about
 
 
-def _without_variants(loc: Loc) -> Loc:
+def _without_variants(loc: SettingPath) -> SettingPath:
     # For `int | str | list[…]` pydantic adds the name of the variant that it tried.
     return tuple(part for part in loc if not isinstance(part, str) or not VARIANT.fullmatch(part))
 
 
-def _fields(model: type[BaseModel], loc: Loc) -> tuple[list[str], FieldInfo | None]:
+def _fields(model: type[BaseModel], loc: SettingPath) -> tuple[list[str], FieldInfo | None]:
     """The settings that the table around `loc` knows, and the one that `loc` names."""
     annotation: Any = model
     field: FieldInfo | None = None

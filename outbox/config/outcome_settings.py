@@ -10,8 +10,8 @@ from idem.outbox.providers.outcome_rules import (
     PROOFS,
     Condition,
     HeaderCondition,
-    Places,
     Rule,
+    RulePlaces,
     Says,
     Words,
     conditions,
@@ -26,7 +26,7 @@ from idem.outbox.values.settings_base import Pointers, Section
 STATUS_MEANINGS: Final = (Says.FINAL, Says.ANSWER, Says.PENDING, Says.REFUSED, Says.LATER_FACT)
 
 
-class ObjectSettings(Places):
+class ObjectSettings(RulePlaces):
     """Where the object's values are in an answer, and what its status means."""
 
     path: Pointers = Field(
@@ -93,8 +93,8 @@ class RuleSettings(Section):
         description="Of a later_fact: the types of events that tell it, a star at the end for all that begin so, as "
         '"charge.dispute.*"; default all.',
     )
-    object: Places = Field(
-        default=Places(),
+    object: RulePlaces = Field(
+        default=RulePlaces(),
         description="Where the object's values are, if not where the provider's `object` says.",
     )
 
@@ -125,7 +125,7 @@ class RuleSettings(Section):
             raise ValueError(f"a rule that says {self.says} must name its HTTP status")
         return self
 
-    def build(self, default: Places) -> Rule:
+    def build(self, default: RulePlaces) -> Rule:
         own = self.object
         return Rule(
             says=self.says,
@@ -135,7 +135,7 @@ class RuleSettings(Section):
                 HeaderCondition(name.lower(), tuple(str(value) for value in values), exists)
                 for name, (values, exists) in ((name, wanted(each)) for name, each in self.headers.items())
             ),
-            places=Places(
+            places=RulePlaces(
                 reference=default.reference if own.reference is None else own.reference,
                 status=default.status if own.status is None else own.status,
                 fields={**default.fields, **own.fields},

@@ -10,7 +10,7 @@ from idem.outbox.config.scheme_settings import OWN
 from idem.outbox.config.webhook_settings import WebhookSettings
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.schemes.adyen import ITEM, LIST, SIGNED
-from idem.outbox.providers.schemes.hmac_sha256 import Place, parse_template
+from idem.outbox.providers.schemes.hmac_sha256 import SignaturePlace, parse_template
 from idem.outbox.values.durations import text
 from idem.outbox.values.json_pointer import Tokens, render
 
@@ -63,19 +63,19 @@ def _check_hmac(findings: Findings, loc: tuple[str, ...], webhook: WebhookSettin
             "it is missing: nothing says where the signature is",
             'Name the header, as header = "X-Signature"',
         )
-    if Place.TIMESTAMP in signed and webhook.timestamp_header is None:
+    if SignaturePlace.TIMESTAMP in signed and webhook.timestamp_header is None:
         findings.error(
             (*loc, "timestamp_header"), "{timestamp} is signed, and nothing says where it is", "Name its header"
         )
-    if webhook.timestamp_header is not None and Place.TIMESTAMP not in signed:
+    if webhook.timestamp_header is not None and SignaturePlace.TIMESTAMP not in signed:
         findings.error(
             (*loc, "signed"),
             "the time is not signed, so whoever recorded a delivery can give it any time",
             'Write what the provider signs, as signed = "{timestamp}.{body}", or leave timestamp_header out',
         )
-    if Place.ID in signed and webhook.id_header is None:
+    if SignaturePlace.ID in signed and webhook.id_header is None:
         findings.error((*loc, "id_header"), "{id} is signed, and nothing says where it is", "Name its header")
-    if webhook.id_header is not None and Place.ID not in signed and not webhook.id_parts:
+    if webhook.id_header is not None and SignaturePlace.ID not in signed and not webhook.id_parts:
         findings.add(
             "warning",
             (*loc, "id_header"),

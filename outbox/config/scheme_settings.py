@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from idem.outbox.domain.webhook import Reply, Scheme
+from idem.outbox.domain.webhook import Scheme, WebhookReply
 from idem.outbox.providers.request_parts import HEADER_NAME
 from idem.outbox.providers.schemes.adyen import ITEM, SIGNED, AdyenSignatures
 from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
-from idem.outbox.providers.schemes.hmac_sha256 import Encoding, HmacSha256, Place, parse_template
+from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, SignatureEncoding, SignaturePlace, parse_template
 from idem.outbox.providers.schemes.square import SquareSignatures
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures
@@ -32,11 +32,11 @@ OWN: Final[Mapping[SchemeName, frozenset[str]]] = {
 }
 """The settings that a scheme leaves open; the others it says itself."""
 
-TOLD: Final = Reply()
+TOLD: Final = WebhookReply()
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class EventShape:
     """How the events of a scheme's provider look, where nothing else is written. `signed`:
     all of an item that is signed, where that is not the whole delivery."""
 
@@ -46,25 +46,25 @@ class Shape:
     events: Tokens | None = None
     event_path: Tokens = ()
     signed: tuple[Tokens, ...] = ()
-    reply: Reply = TOLD
+    reply: WebhookReply = TOLD
 
 
-SHAPES: Final[Mapping[SchemeName, Shape]] = {
-    "standard": Shape(),
-    "stripe": Shape(event_id=(("id",),), object=("data", "object")),
-    "hmac-sha256": Shape(),
-    "square": Shape(event_id=(("event_id",),)),
+SHAPES: Final[Mapping[SchemeName, EventShape]] = {
+    "standard": EventShape(),
+    "stripe": EventShape(event_id=(("id",),), object=("data", "object")),
+    "hmac-sha256": EventShape(),
+    "square": EventShape(event_id=(("event_id",),)),
     # What is not signed tells nothing, eventDate neither.
-    "adyen": Shape(
+    "adyen": EventShape(
         event_id=(("eventCode",), ("pspReference",), ("success",)),
         type=("eventCode",),
         object=(),
         events=("notificationItems",),
         event_path=(ITEM,),
         signed=tuple((ITEM, *each) for each in SIGNED),
-        reply=Reply(200, b"[accepted]"),
+        reply=WebhookReply(200, b"[accepted]"),
     ),
-    "gocardless": Shape(event_id=(("id",),), type=("action",), object=(), events=("events",)),
+    "gocardless": EventShape(event_id=(("id",),), type=("action",), object=(), events=("events",)),
 }
 
 
@@ -85,7 +85,7 @@ class SchemeSettings(Section):
         pattern=r"^[!-~]*$",
         description='What stands before the signature in its header, e.g. "sha256="; hmac-sha256 only, default none.',
     )
-    encoding: Encoding = Field(
+    encoding: SignatureEncoding = Field(
         default="hex", description='How the signature is written: "hex" (default) or "base64"; hmac-sha256 only.'
     )
     signed: str = Field(
@@ -130,19 +130,21 @@ class SchemeSettings(Section):
         return None if value is None else checked_url(value)
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> EventShape:
         return SHAPES[self.scheme]
 
     @property
     def timed(self) -> bool:
         """Whether a delivery says when it was sent, so that one which was recorded is of no use later."""
         return self.scheme in ("standard", "stripe") or (
-            self.scheme == "hmac-sha256" and Place.TIMESTAMP in parse_template(self.signed)
+            self.scheme == "hmac-sha256" and SignaturePlace.TIMESTAMP in parse_template(self.signed)
         )
 
     @property
     def signs_url(self) -> bool:
-        return self.scheme == "square" or (self.scheme == "hmac-sha256" and Place.URL in parse_template(self.signed))
+        return self.scheme == "square" or (
+            self.scheme == "hmac-sha256" and SignaturePlace.URL in parse_template(self.signed)
+        )
 
     @property
     def names_event(self) -> bool:

@@ -14,7 +14,7 @@ from idem.outbox.database import address
 from idem.outbox.values.errors import ConfigError
 from idem.outbox.values.settings_base import Section
 
-Loc: TypeAlias = tuple[str | int, ...]
+SettingPath: TypeAlias = tuple[str | int, ...]
 
 FILE: Final = "idem.toml"
 FILE_VARIABLE: Final = "IDEM_CONFIG"
@@ -66,9 +66,9 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
         raise ConfigError(f"{path}: it is nested too deeply") from None
 
 
-def variables() -> dict[str, Loc]:
+def variables() -> dict[str, SettingPath]:
     """Every environment variable that is a setting, with the setting's place."""
-    known: dict[str, Loc] = {"IDEM_ENVIRONMENT": ("environment",), "IDEM_APP": ("app",)}
+    known: dict[str, SettingPath] = {"IDEM_ENVIRONMENT": ("environment",), "IDEM_APP": ("app",)}
     for name, field in InstallationSettings.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
@@ -79,7 +79,7 @@ def variables() -> dict[str, Loc]:
     return known
 
 
-def overlay(raw: dict[str, Any], env: Mapping[str, str]) -> tuple[dict[str, Any], dict[Loc, str]]:
+def overlay(raw: dict[str, Any], env: Mapping[str, str]) -> tuple[dict[str, Any], dict[SettingPath, str]]:
     """The tables with the variables laid over them, and which variable each of these settings is from.
 
     An empty variable is one that is not set: compose files pass them on so. The address of a Service, which an
@@ -87,7 +87,7 @@ def overlay(raw: dict[str, Any], env: Mapping[str, str]) -> tuple[dict[str, Any]
     password and settings are shown to people.
     """
     merged = {name: dict(value) if isinstance(value, dict) else value for name, value in raw.items()}
-    origins: dict[Loc, str] = {}
+    origins: dict[SettingPath, str] = {}
     for variable, loc in variables().items():
         value = env.get(variable, "")
         if not value or LINK.fullmatch(value):
@@ -118,11 +118,11 @@ def unknown(env: Mapping[str, str], named: frozenset[str]) -> Iterator[tuple[str
             yield variable, next(iter(difflib.get_close_matches(variable, known, 1)), None)
 
 
-def lines(text: str) -> dict[Loc, int]:
+def lines(text: str) -> dict[SettingPath, int]:
     """The line of each table and setting, as far as a simple reading of the file finds them."""
-    found: dict[Loc, int] = {}
-    table: Loc = ()
-    counts: dict[Loc, int] = {}
+    found: dict[SettingPath, int] = {}
+    table: SettingPath = ()
+    counts: dict[SettingPath, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if header := HEADER.fullmatch(line):
             table = _names(header[2])
@@ -140,10 +140,10 @@ def lines(text: str) -> dict[Loc, int]:
     return found
 
 
-def _names(dotted: str) -> Loc:
+def _names(dotted: str) -> SettingPath:
     return tuple(name.strip("\"'") for name in NAME.findall(dotted))
 
 
-def line_of(loc: Loc, found: Mapping[Loc, int]) -> int | None:
+def line_of(loc: SettingPath, found: Mapping[SettingPath, int]) -> int | None:
     """The line of a setting, or of the nearest table around it; None for the whole file."""
     return next((found[loc[:length]] for length in range(len(loc), 0, -1) if loc[:length] in found), None)

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from idem.outbox.config.scheme_settings import SchemeSettings, checked_url
 from idem.outbox.domain.contract import EventRule
-from idem.outbox.domain.webhook import Reply, Webhook
+from idem.outbox.domain.webhook import Webhook, WebhookReply
 from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.outcome_rules import conditions
 from idem.outbox.providers.schemes.tries import MOST_SECRETS
@@ -166,7 +166,7 @@ class WebhookSettings(SchemeSettings):
 
     def build(self, secrets: Mapping[str, tuple[bytes, ...]], urls: Mapping[str, str]) -> Webhook:
         """How events are verified; `secrets` are the parsed ones of each account, `urls` the written addresses."""
-        reply = self.shape.reply if self.reply is None else Reply(body=self.reply.encode())
+        reply = self.shape.reply if self.reply is None else WebhookReply(body=self.reply.encode())
         return Webhook(self.verifier(), dict(secrets), dict(urls), reply)
 
     def rule(self) -> EventRule:

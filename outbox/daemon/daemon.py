@@ -180,7 +180,7 @@ class Trouble:
     """Waits between attempts while the database is away, or refuses a statement, and says so once."""
 
     def __init__(self, daemon: str) -> None:
-        self._outage = daemon_events.Outage(daemon)
+        self._outage = daemon_events.OutageLog(daemon)
         self._failures = 0
 
     async def away(self, error: BaseException, stop: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.limits import Limits
-from idem.outbox.domain.rate_limit import Pacer, Part, Serving, part
+from idem.outbox.domain.rate_limit import DaemonPart, Pacer, Serving, part
 from idem.outbox.values import clock
 
 SEEN = 30.0
@@ -47,7 +47,7 @@ class Census:
             whom(counted)
 
 
-def paced(limits: Limits, who: Part, census: Census) -> Pacer:
+def paced(limits: Limits, who: DaemonPart, census: Census) -> Pacer:
     """The pacer of one lane of this process: by its part of the rate, which follows every count of the fleet."""
     pacer = Pacer(part(limits, who, Serving()))
     if limits.rate is not None and limits.processes is None:

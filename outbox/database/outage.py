@@ -23,7 +23,7 @@ AWAY: Final = (
 """The message for a request that the breaker refuses."""
 
 
-class Question:
+class OutageQuestion:
     """The right of one request to ask the database. It ends with `Outage.asked`."""
 
     __slots__ = ()
@@ -35,24 +35,24 @@ class Outage:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failures = 0
-        self._probe: Question | None = None
+        self._probe: OutageQuestion | None = None
 
     @property
     def on(self) -> bool:
         """The database is away, as far as is known."""
         return self._failures >= BELIEVED
 
-    def ask(self) -> Question | None:
+    def ask(self) -> OutageQuestion | None:
         """The right to ask the database now; None: it is away, and another request is asking. End it with `asked`."""
         with self._lock:
-            question = Question()
+            question = OutageQuestion()
             if self.on:
                 if self._probe is not None:
                     return None
                 self._probe = question
             return question
 
-    def asked(self, question: Question | None, *, away: bool | None) -> None:
+    def asked(self, question: OutageQuestion | None, *, away: bool | None) -> None:
         """A request has asked: it was away, or it answered; None: neither can be told.
 
         Only the request that probes ends the probe: one that began before the outage may end at any time.

@@ -17,7 +17,7 @@ LOCAL: Final = "nobody"
 
 Carrier: TypeAlias = Literal["header", "body", "argument", "none"]
 """`argument`: the function that sends is given it (`idem.outbox.domain.sending`)."""
-Replay: TypeAlias = Literal["stored", "current", "success_only", "none"]
+ReplayRule: TypeAlias = Literal["stored", "current", "success_only", "none"]
 OnUnsettleable: TypeAlias = Literal["operator", "assume_done", "assume_not_done"]
 ValueAtRisk: TypeAlias = Literal["some", "none"]
 Strategy: TypeAlias = Literal["replay", "lookup", "cancel_by_key"]
@@ -34,7 +34,7 @@ class KeyRule:
 
     carrier: Carrier = "none"
     name: str | None = None
-    replay: Replay = "none"
+    replay: ReplayRule = "none"
     retention: float = 0.0
     margin: float = 0.0
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from idem.outbox.domain.limits import Limits
 
-Part: TypeAlias = Literal["worker", "reconciler"]
+DaemonPart: TypeAlias = Literal["worker", "reconciler"]
 """Whose calls: first sends, or look-ups with replays and cancels."""
 
 BURST = 0.1
@@ -26,7 +26,7 @@ class Serving:
     reconcilers: int = 1
 
 
-def part(limits: Limits, who: Part, serving: Serving) -> float | None:
+def part(limits: Limits, who: DaemonPart, serving: Serving) -> float | None:
     """Calls a second of this process; None: as many as it likes. All processes together make `limits.rate`.
 
     Each process has the same part, but all reconcilers together have no more than `limits.lookup_share`; the workers

@@ -17,12 +17,12 @@ from idem.outbox.domain.outcomes import Proof, Seen
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.values import storable
 
-Event: TypeAlias = Literal["completed", "rested", "corrected", "later_fact"]
-Ended: TypeAlias = Literal["succeeded", "refused", "cancelled"]
+EventType: TypeAlias = Literal["completed", "rested", "corrected", "later_fact"]
+EndedAs: TypeAlias = Literal["succeeded", "refused", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OutboxRow:
     """An outbox row as one statement of the database saw it. Times are seconds from that moment, negative if past."""
 
     id: UUID
@@ -137,7 +137,7 @@ class Change:
     state: KeyState
     evidence: Evidence
     alone: bool = False
-    ended: Ended | None = None
+    ended: EndedAs | None = None
     answer: Answer | None = None
     answer_ttl: float = 0.0
     interim: Any = None
@@ -166,7 +166,7 @@ class Change:
     word: Literal["begins", "ends"] | None = None
     letters: tuple[DeadLetter, ...] = ()
     closes: frozenset[Reason] = frozenset()
-    event: Event | None = None
+    event: EventType | None = None
     folds: tuple[UUID, ...] = ()
 
 

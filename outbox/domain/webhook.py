@@ -82,7 +82,7 @@ def verify(scheme: Scheme, delivery: Signed, secrets: Sequence[bytes], now: floa
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WebhookReply:
     """What a provider wants to hear for a delivery that was taken; without a body the endpoint tells what it did."""
 
     status: int = 200
@@ -100,7 +100,7 @@ class Webhook:
     scheme: Scheme
     secrets: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict, repr=False)
     urls: Mapping[str, str] = field(default_factory=dict)
-    reply: Reply = Reply()
+    reply: WebhookReply = WebhookReply()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,14 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, QueuePool
 from idem.outbox.database import session
 from idem.outbox.database.address import Address
 from idem.outbox.handlers.handler import ASYNC, Handler
-from idem.outbox.handlers.run import Execution, Fate, run_handler, run_handler_async
+from idem.outbox.handlers.run import Execution, RunEnd, run_handler, run_handler_async
 
 NAME: Final = "idem-handlers"
 SILENCE: Final = 75.0
 """Seconds without an answer after which a handler's line is given up: longer than its turn may take."""
 OPTIONS: Final[Mapping[str, Any]] = {"autocommit": False, "connect_timeout": 10, "prepare_threshold": None}
 
-Ended = Callable[["Executor", Fate | BaseException], None]
+Ended = Callable[["Executor", RunEnd | BaseException], None]
 
 
 class Executor:
@@ -42,7 +42,7 @@ class Executor:
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._executions: queue.SimpleQueue[Execution | None] = queue.SimpleQueue()
-        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Fate]] | None = None
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[RunEnd]] | None = None
         self._thread = threading.Thread(target=self._run, name=f"idem-handler {handler.name}", daemon=True)
         self._thread.start()
 
@@ -79,16 +79,16 @@ class Executor:
             return
         engine_ = sync_engine(self._address, silence=self._silence)
 
-        def one(execution: Execution) -> Fate:
+        def one(execution: Execution) -> RunEnd:
             with engine_.connect() as connection:
                 return run_handler(connection, execution, self._way, self._kind)
 
         self._serve(one)
         engine_.dispose()
 
-    def _serve(self, run: Callable[[Execution], Fate]) -> None:
+    def _serve(self, run: Callable[[Execution], RunEnd]) -> None:
         while (execution := self._executions.get()) is not None:
-            result: Fate | BaseException
+            result: RunEnd | BaseException
             try:
                 result = run(execution)
             except BaseException as error:  # a handler may raise anything, SystemExit too: it ends its turn alone
@@ -96,8 +96,8 @@ class Executor:
             with suppress(RuntimeError):  # the daemon's loop has ended, and nobody waits any more
                 self._loop.call_soon_threadsafe(self._ended, self, result)
 
-    async def _run_async(self, engine: AsyncEngine, execution: Execution) -> Fate:
-        async def one() -> Fate:
+    async def _run_async(self, engine: AsyncEngine, execution: Execution) -> RunEnd:
+        async def one() -> RunEnd:
             async with engine.connect() as connection:
                 return await run_handler_async(connection, execution, self._way, self._kind)
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from idem.outbox.database.pool import records
 from idem.outbox.domain.states import Reason
-from idem.outbox.handlers.queue import Item
+from idem.outbox.handlers.queue import WorkItem
 from idem.outbox.observe import after_commit
 from idem.outbox.observe.logs import error_text
 from idem.outbox.settle.record import buried
@@ -24,7 +24,7 @@ CAP = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class HandlerFailure:
     """Why a handler failed, without the event's content. `final`: a retry would do harm."""
 
     kind: str
@@ -32,15 +32,15 @@ class Failure:
     final: bool = False
 
 
-def failure(error: BaseException, *, final: bool = False) -> Failure:
+def failure(error: BaseException, *, final: bool = False) -> HandlerFailure:
     """What is kept of an exception of a handler's: its class and what it says, never parameters of statements."""
     match error:
         case DBAPIError() if error.orig is not None:
-            return Failure(type(error.orig).__name__, error_text(error.orig), final)
+            return HandlerFailure(type(error.orig).__name__, error_text(error.orig), final)
         case ValidationError():
             said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            return Failure("ValidationError", f"the params no longer match the model: {said}"[:500], final)
-    return Failure(type(error).__name__, storable.text(str(error), 500) or error_text(error), final)
+            return HandlerFailure("ValidationError", f"the params no longer match the model: {said}"[:500], final)
+    return HandlerFailure(type(error).__name__, storable.text(str(error), 500) or error_text(error), final)
 
 
 _SUBJECT = "format('handler %%s, intent %%s, event %%s', f.handler, f.intent_id, f.number)"
@@ -73,7 +73,7 @@ SELECT n.failures, n.stops, n.letter FROM next n
 """  # noqa: S608
 
 
-async def fail(connection: AsyncConnection[Any], item: Item, why: Failure, *, attempts: int) -> bool | None:
+async def fail(connection: AsyncConnection[Any], item: WorkItem, why: HandlerFailure, *, attempts: int) -> bool | None:
     """Keep a failure: due again later, or after so many attempts a dead letter. Whether it stopped; None: it is done.
 
     The intent's later events wait as long. Raises one of REFUSED where the row is still locked by what has failed.
@@ -101,6 +101,6 @@ DELETE FROM idem.handler_work w
 """
 
 
-async def drop(connection: AsyncConnection[Any], item: Item) -> None:
+async def drop(connection: AsyncConnection[Any], item: WorkItem) -> None:
     """Take away work whose event has its mark already, or is past its retention."""
     await connection.execute(DROP, {"handler": item.handler, "intent": item.intent, "number": item.number})

@@ -12,22 +12,22 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from idem.outbox.domain.operation import Answer
-from idem.outbox.domain.transition import Event
+from idem.outbox.domain.transition import EventType
 from idem.outbox.values.errors import ConfigError
 
 P = TypeVar("P")
 
 Begin: TypeAlias = Literal["registered", "first"]
-Way: TypeAlias = Literal["Session", "Connection", "AsyncSession", "AsyncConnection"]
-WAYS: tuple[Way, ...] = ("AsyncSession", "AsyncConnection", "Session", "Connection")
-ASYNC: frozenset[Way] = frozenset({"AsyncSession", "AsyncConnection"})
+ConnectionKind: TypeAlias = Literal["Session", "Connection", "AsyncSession", "AsyncConnection"]
+WAYS: tuple[ConnectionKind, ...] = ("AsyncSession", "AsyncConnection", "Session", "Connection")
+ASYNC: frozenset[ConnectionKind] = frozenset({"AsyncSession", "AsyncConnection"})
 
 
 @dataclass(frozen=True, slots=True)
 class Settled(Generic[P]):
     """An event of an intent, as a handler gets it. An intent's events come in the order of their numbers."""
 
-    event: Event
+    event: EventType
     """completed: it has ended. rested: nothing happened and nothing of ours follows, the client may send it again.
     corrected: what was said before is wrong or contradicted. later_fact: it had ended, and the provider says more."""
     number: int
@@ -88,12 +88,12 @@ class Handler:
             return self.read(params)
         return params if self.model is None else self.model.model_validate(params)
 
-    def way(self) -> tuple[Way, type | None]:
+    def way(self) -> tuple[ConnectionKind, type | None]:
         """What the function's first parameter is, by its annotation, and the class that it names, where that is known.
 
         A class of the user's own that derives from SQLAlchemy's is given as such. Raises ConfigError.
         """
-        default: Way = "AsyncSession" if self.is_async else "Session"
+        default: ConnectionKind = "AsyncSession" if self.is_async else "Session"
         parameters = [p for p in inspect.signature(self.function).parameters.values() if p.kind <= p.VAR_POSITIONAL]
         if len(parameters) != 2:
             raise ConfigError(f"handlers.{self.name}: it must take two parameters, the session and the settled intent")
@@ -119,7 +119,7 @@ class Handler:
             f"SQLAlchemy's {', '.join(WAYS)}"
         )
 
-    def _fits(self, way: Way) -> Way:
+    def _fits(self, way: ConnectionKind) -> ConnectionKind:
         if (way in ASYNC) is not self.is_async:
             kind, others = ("asynchronous", "AsyncSession") if self.is_async else ("synchronous", "Session")
             raise ConfigError(f"handlers.{self.name}: the function is {kind} and takes a {way}: it needs a {others}")

@@ -14,7 +14,7 @@ from idem.outbox.handlers.handler import Handler
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class WorkItem:
     """An event that a handler has not handled yet."""
 
     handler: str
@@ -150,10 +150,10 @@ SELECT w.handler, w.intent_id, w.number
 """
 
 
-async def find(connection: AsyncConnection[Any], limits: Mapping[str, int]) -> list[Item]:
+async def find(connection: AsyncConnection[Any], limits: Mapping[str, int]) -> list[WorkItem]:
     """The next events: for each handler at most so many, none that runs now. Leaves nothing locked."""
     if not limits:
         return []
     cursor = records(connection)
     await cursor.execute(FIND, {"names": list(limits), "limits": list(limits.values())})
-    return [Item(row.handler, row.intent_id, row.number) for row in await cursor.fetchall()]
+    return [WorkItem(row.handler, row.intent_id, row.number) for row in await cursor.fetchall()]

@@ -16,11 +16,11 @@ from sqlalchemy.orm import Session
 
 from idem.outbox.database import session
 from idem.outbox.domain.operation import Answer
-from idem.outbox.handlers.handler import Handler, Settled, Way
-from idem.outbox.handlers.queue import Item
+from idem.outbox.handlers.handler import ConnectionKind, Handler, Settled
+from idem.outbox.handlers.queue import WorkItem
 from idem.outbox.values.errors import IdemError, ParamsInvalid
 
-Fate: TypeAlias = Literal["succeeded", "not_now", "marked"]
+RunEnd: TypeAlias = Literal["succeeded", "not_now", "marked"]
 """not_now: somebody else has it, or it is not its turn any more. marked: done before, or past its retention."""
 
 
@@ -38,7 +38,7 @@ class OwnTransaction(IdemError):
 class Execution:
     """One event for one handler. `backend` is the server process in whose transaction it runs, while it runs."""
 
-    item: Item
+    item: WorkItem
     handler: Handler
     limit: float
     """Seconds that it may take."""
@@ -93,7 +93,7 @@ SELECT e.type, e.number, e.created_at, e.payload, n.id, n.tenant_id, n.operation
 """
 
 
-def lock_work(connection: Connection, execution: Execution) -> Settled[Any] | Fate:
+def lock_work(connection: Connection, execution: Execution) -> Settled[Any] | RunEnd:
     """Lock the work of this execution and read its event, or say why there is nothing to run."""
     limit = f"{int(execution.limit * 1000)}ms"
     settings = {
@@ -132,7 +132,7 @@ def mark(connection: Connection, execution: Execution) -> None:
         raise OwnTransaction("ended")
 
 
-def _key(item: Item) -> dict[str, Any]:
+def _key(item: WorkItem) -> dict[str, Any]:
     return {"handler": item.handler, "intent": item.intent, "number": item.number}
 
 
@@ -172,7 +172,7 @@ def _params(found: Mapping[str, Any], handler: Handler) -> Any:
         return found["params"]
 
 
-def run_handler(connection: Connection, execution: Execution, way: Way, kind: type | None) -> Fate:
+def run_handler(connection: Connection, execution: Execution, way: ConnectionKind, kind: type | None) -> RunEnd:
     """Run a synchronous handler to its commit. Raises what the handler raises."""
     with connection.begin() as transaction:
         what = lock_work(connection, execution)
@@ -197,7 +197,9 @@ def run_handler(connection: Connection, execution: Execution, way: Way, kind: ty
     return "succeeded"
 
 
-async def run_handler_async(connection: AsyncConnection, execution: Execution, way: Way, kind: type | None) -> Fate:
+async def run_handler_async(
+    connection: AsyncConnection, execution: Execution, way: ConnectionKind, kind: type | None
+) -> RunEnd:
     """The same of an asynchronous handler."""
     async with connection.begin() as transaction:
         what = await connection.run_sync(lock_work, execution)

@@ -13,10 +13,10 @@ from idem.outbox.database.address import Address
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.handlers import failures, queue
 from idem.outbox.handlers.executor import NAME, Executor
-from idem.outbox.handlers.failures import Failure
+from idem.outbox.handlers.failures import HandlerFailure
 from idem.outbox.handlers.handler import Handler
-from idem.outbox.handlers.queue import Item
-from idem.outbox.handlers.run import Execution, Fate, OwnTransaction
+from idem.outbox.handlers.queue import WorkItem
+from idem.outbox.handlers.run import Execution, OwnTransaction, RunEnd
 from idem.outbox.observe import telemetry
 
 HEARTBEAT: Final = 30.0
@@ -60,7 +60,7 @@ class HandlerRunner:
         self._opened = False
         self._pools = {name: _Pool([]) for name in self.handlers}
         self._executions: dict[tuple[str, object], asyncio.Task[None]] = {}
-        self._ending: dict[Executor, asyncio.Future[Fate | BaseException]] = {}
+        self._ending: dict[Executor, asyncio.Future[RunEnd | BaseException]] = {}
         self._freed = asyncio.Event()
         self._succeeded = 0
         self._seen = float("-inf")
@@ -163,7 +163,7 @@ class HandlerRunner:
         if settled.is_set() and not self._freed.is_set():
             await wait(stop, TOGETHER)
 
-    async def _execution(self, item: Item) -> None:
+    async def _execution(self, item: WorkItem) -> None:
         try:
             await self._execute(item)
         except (*AWAY, *REFUSED) as error:
@@ -176,7 +176,7 @@ class HandlerRunner:
             self._pools[item.handler].running -= 1
             self._freed.set()
 
-    async def _execute(self, item: Item) -> None:
+    async def _execute(self, item: WorkItem) -> None:
         handler, pool = self.handlers[item.handler], self._pools[item.handler]
         execution = Execution(item, handler, self._limit)
         executor = (
@@ -187,7 +187,7 @@ class HandlerRunner:
         ended = self._ending[executor] = asyncio.get_running_loop().create_future()
         executor.put(execution)
         done, _ = await asyncio.wait([ended], timeout=self._limit)
-        result: Fate | BaseException
+        result: RunEnd | BaseException
         if done:
             result = ended.result()
             pool.free.append(executor)
@@ -206,8 +206,8 @@ class HandlerRunner:
                 await self._failed(execution, result)
 
     async def _end(
-        self, executor: Executor, execution: Execution, ended: asyncio.Future[Fate | BaseException], pool: _Pool
-    ) -> Fate | BaseException:
+        self, executor: Executor, execution: Execution, ended: asyncio.Future[RunEnd | BaseException], pool: _Pool
+    ) -> RunEnd | BaseException:
         """Stop an execution whose time is up: first by a cancel, then by its connection; a thread that continues is
         abandoned."""
         executor.close()
@@ -228,12 +228,12 @@ class HandlerRunner:
             return "succeeded"
         return TimeoutError(f"it took more than {self._limit:g} s, and idem stopped it")
 
-    def _ended(self, executor: Executor, result: Fate | BaseException) -> None:
+    def _ended(self, executor: Executor, result: RunEnd | BaseException) -> None:
         ended = self._ending.pop(executor, None)
         if ended is not None and not ended.done():
             ended.set_result(result)
 
-    async def _failed(self, execution: Execution, error: Fate | BaseException) -> None:
+    async def _failed(self, execution: Execution, error: RunEnd | BaseException) -> None:
         assert isinstance(error, BaseException)
         if execution.backend is None:
             # It never began: no connection, or not this transaction. Not the handler's failure, and no hot loop.
@@ -241,7 +241,7 @@ class HandlerRunner:
             await asyncio.sleep(1.0)
             return
         final = isinstance(error, OwnTransaction) or execution.ended_by_handler is not None
-        why: Failure = failures.failure(
+        why: HandlerFailure = failures.failure(
             OwnTransaction(execution.ended_by_handler or "ended") if final else error, final=final
         )
         item = execution.item

@@ -16,7 +16,7 @@ AGAIN: Final = 5.0
 """Seconds after which a body that found no room may be sent again."""
 
 
-class Memory:
+class BodyMemory:
     """Room for `most` bytes, of one event loop."""
 
     def __init__(self, most: int) -> None:
@@ -52,7 +52,7 @@ class Memory:
 class Reservation:
     """The bytes of one body."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: BodyMemory) -> None:
         self._memory = memory
         self._clock: asyncio.Timeout | None = None
         self.size = 0

@@ -12,8 +12,8 @@ from idem.outbox.observe import telemetry
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiSend: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi: TypeAlias = Callable[[Scope, Receive, AsgiSend], Awaitable[None]]
 
 
 class Gate:
@@ -27,7 +27,7 @@ class Gate:
     def __init__(self, app: Asgi) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: AsgiSend) -> None:
         if scope["type"] == "http":
             names = {name for name, _ in scope["headers"]}
             if {b"content-length", b"transfer-encoding"} <= names:
@@ -62,7 +62,7 @@ def _keep_encoded_slashes(scope: Scope) -> None:
         scope["path"] = unquote(ENCODED_SLASH.sub(b"%252F", raw).decode("ascii", "replace"))
 
 
-async def _refuse(send: Send) -> None:
+async def _refuse(send: AsgiSend) -> None:
     answer = ProblemError(
         "framing_invalid", "Content-Length and Transfer-Encoding were both sent.", headers={"Connection": "close"}
     ).answer()

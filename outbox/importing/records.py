@@ -26,7 +26,7 @@ LINE_LIMIT = 16 * 2**20
 WHY_LIMIT = 600
 """Characters of what is said about a wrong line: it may quote the line."""
 
-State: TypeAlias = Literal["queued", "in_flight", "failed", "completed", "refused"]
+ImportedState: TypeAlias = Literal["queued", "in_flight", "failed", "completed", "refused"]
 """queued: never sent. in_flight: it may have been sent, and how it ended is not known. failed: proven not executed, at
 rest. completed, refused: it has ended, and its client has its answer."""
 
@@ -35,7 +35,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Body(_Strict):
+class ImportedBody(_Strict):
     """Bytes: as text (UTF-8), or in base64 where they are none."""
 
     body: str | None = None
@@ -53,14 +53,14 @@ class Body(_Strict):
         return (self.body or "").encode()
 
 
-class StoredAnswer(Body):
+class StoredAnswer(ImportedBody):
     """The answer that the client got, byte for byte."""
 
     status: int
     headers: dict[str, str] = {}
 
 
-class Sent(Body):
+class ImportedRequest(ImportedBody):
     """The request that was sent to the provider, byte for byte, without its credentials."""
 
     method: str
@@ -68,19 +68,19 @@ class Sent(Body):
     headers: dict[str, str] = {}
 
 
-class Shape(_Strict):
+class LineMembers(_Strict):
     """The members of a line. Times have a zone."""
 
     tenant: str
     operation: str
     key: str
     params: Any
-    state: State
+    state: ImportedState
     answer: StoredAnswer | None = None
     reference: str | None = None
     provider_key: str | None = None
     first_sent_at: AwareDatetime | None = None
-    request: Sent | None = None
+    request: ImportedRequest | None = None
     expires_at: AwareDatetime | None = None
 
 
@@ -94,11 +94,11 @@ class LineError(IdemError):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ImportedLine:
     """A line that can be imported. `digest` tells whether a line is the one that was imported before."""
 
     number: int
-    shape: Shape
+    shape: LineMembers
     prepared: Prepared
     answer: Answer | None
     digest: str
@@ -109,16 +109,16 @@ class Item:
         return (self.prepared.tenant, self.prepared.operation.name, self.prepared.key)
 
 
-def read(number: int, text: bytes, catalogue: Catalogue, secret: bytes) -> Item:
+def read(number: int, text: bytes, catalogue: Catalogue, secret: bytes) -> ImportedLine:
     """Check one line against its shape and its operation. `secret` is the installation's. Raises LineError."""
     try:
         if len(text) > LINE_LIMIT:
             raise ValueError(f"it has more than {LINE_LIMIT} bytes; a line of an export is never that long")
         parsed = canonical.parse(text, limit=LINE_LIMIT)
-        shape = Shape.model_validate(parsed)
+        shape = LineMembers.model_validate(parsed)
         answer = _answer(shape)
         _check_times(shape)
-        return Item(
+        return ImportedLine(
             number, shape, _prepared(shape, catalogue, secret), answer, hashlib.sha256(text.strip()).hexdigest()
         )
     except ValidationError as error:
@@ -133,7 +133,7 @@ def read(number: int, text: bytes, catalogue: Catalogue, secret: bytes) -> Item:
         raise LineError(number, str(error)) from error
 
 
-def _answer(shape: Shape) -> Answer | None:
+def _answer(shape: LineMembers) -> Answer | None:
     ended = shape.state in ("completed", "refused")
     if ended != (shape.answer is not None):
         raise ValueError(
@@ -148,7 +148,7 @@ def _answer(shape: Shape) -> Answer | None:
     return answer
 
 
-def _check_times(shape: Shape) -> None:
+def _check_times(shape: LineMembers) -> None:
     if shape.state != "in_flight":
         if shape.request is not None or shape.first_sent_at is not None:
             raise ValueError(f"request, first_sent_at: only an in_flight line has them; this line is {shape.state}")
@@ -163,7 +163,7 @@ def _check_times(shape: Shape) -> None:
         raise ValueError("provider_key: a request can be sent again only under the key under which it was sent")
 
 
-def _prepared(shape: Shape, catalogue: Catalogue, secret: bytes) -> Prepared:
+def _prepared(shape: LineMembers, catalogue: Catalogue, secret: bytes) -> Prepared:
     operation = catalogue.named(shape.operation)
     if operation.operation.kind != "provider":
         raise ConfigError(
@@ -200,7 +200,7 @@ def _prepared(shape: Shape, catalogue: Catalogue, secret: bytes) -> Prepared:
     return replace(prepared, provider_key=provider_key, request=request)
 
 
-def _check_key(shape: Shape, prepared: Prepared) -> None:
+def _check_key(shape: LineMembers, prepared: Prepared) -> None:
     """The derived key was never sent: a provider that is asked by it would say that nothing is there."""
     contract = prepared.provider.contract
     by_key = contract.lookup.possible or contract.replays or contract.cancel is not None

@@ -23,7 +23,7 @@ AFTER_A_LOSS = (
 
 
 @dataclass
-class Found:
+class ImportReport:
     """What a file came to.
 
     `new`: lines by their state; `already`: taken over before; `expired`: their calls have ended and their keys are past

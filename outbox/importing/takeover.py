@@ -22,9 +22,9 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted
 from idem.outbox.domain.states import KeyState
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, Row
-from idem.outbox.importing.records import LINE_LIMIT, Item, LineError, read
-from idem.outbox.importing.report import Found
+from idem.outbox.domain.transition import Change, Evidence, OutboxRow
+from idem.outbox.importing.records import LINE_LIMIT, ImportedLine, LineError, read
+from idem.outbox.importing.report import ImportReport
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import decide
 from idem.outbox.settle.endings import unknown
@@ -44,14 +44,14 @@ FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """What the database stores of a time."""
 
 
-async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO) -> Found:
+async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO) -> ImportReport:
     """Read every line and compare it with the database; nothing is written."""
     secret = await installation.secret(connection)
-    found = Found(lost_at=await _lost_at(connection))
+    found = ImportReport(lost_at=await _lost_at(connection))
     seen: dict[tuple[str, str, str], int] = {}
     sent: dict[tuple[str, str, UUID], int] = {}
     for batch in _batches(file):
-        items: list[Item] = []
+        items: list[ImportedLine] = []
         found.digests.append(_digest(batch))
         for number, text in batch:
             found.lines += 1
@@ -79,8 +79,14 @@ async def _lost_at(connection: AsyncConnection[Any]) -> datetime | None:
 
 
 async def take_over(
-    connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO, *, checked: Found, by: str, reason: str
-) -> Found:
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    file: BinaryIO,
+    *,
+    checked: ImportReport,
+    by: str,
+    reason: str,
+) -> ImportReport:
     """Take over every line that is new, in transactions of `BATCH` lines; run again, it goes on where it ended.
 
     `checked` is what `check` has found in the same file. Raises OperatorRefused for the first line that cannot be
@@ -88,7 +94,7 @@ async def take_over(
     database raises; what was committed before stays.
     """
     secret = await installation.secret(connection)
-    found = Found()
+    found = ImportReport()
     for batch in _batches(file):
         found.digests.append(_digest(batch))
         if found.digests != checked.digests[: len(found.digests)]:
@@ -150,7 +156,9 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
             whole = rest.endswith(b"\n")
 
 
-def _only_once(item: Item, seen: dict[tuple[str, str, str], int], sent: dict[tuple[str, str, UUID], int]) -> None:
+def _only_once(
+    item: ImportedLine, seen: dict[tuple[str, str, str], int], sent: dict[tuple[str, str, UUID], int]
+) -> None:
     if (first := seen.setdefault(item.scope, item.number)) != item.number:
         raise LineError(item.number, f"key: the same tenant, operation and key are in line {first}")
     operation = item.prepared.operation
@@ -176,7 +184,7 @@ SELECT w.number, statement_timestamp() AS now, k.intent_id IS NOT NULL AS known,
 """
 
 
-async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: Found) -> Any:
+async def _new(connection: AsyncConnection[Any], items: Sequence[ImportedLine], found: ImportReport) -> Any:
     """The items that are new, each with the database's time; the others are counted."""
     if not items:
         return
@@ -244,7 +252,7 @@ SELECT {accept.DECIDED}
 
 
 async def _take_over(
-    connection: AsyncConnection[Any], catalogue: Catalogue, item: Item, now: datetime, by: str, reason: str
+    connection: AsyncConnection[Any], catalogue: Catalogue, item: ImportedLine, now: datetime, by: str, reason: str
 ) -> None:
     terms = catalogue.require(item.prepared.operation.name)
     parameters = accept.parameters(item.prepared, count=False)
@@ -269,7 +277,7 @@ async def _take_over(
         await connection.execute(SENT, {"id": found.row.id, "at": item.shape.first_sent_at, "known": known})
 
 
-def _change(row: Row, item: Item, now: datetime, terms: Terms, details: dict[str, Any]) -> Change:
+def _change(row: OutboxRow, item: ImportedLine, now: datetime, terms: Terms, details: dict[str, Any]) -> Change:
     shape, contract = item.shape, terms.contract
     evidence = Evidence("import", "imported", reference=shape.reference, details=details)
     change = Change(row.id, row.token, row.attempt, row.status, row.state, evidence, reference=shape.reference)
@@ -295,6 +303,6 @@ def _change(row: Row, item: Item, now: datetime, terms: Terms, details: dict[str
             )
 
 
-def _left(item: Item, now: datetime) -> float:
+def _left(item: ImportedLine, now: datetime) -> float:
     assert item.shape.expires_at is not None
     return max(1.0, (item.shape.expires_at - now).total_seconds())

@@ -1,9 +1,9 @@
 """Inline operations: the caller's own code makes the call, under a lease, and reports how it ended.
 
-`InlineRuns` begins them, a `Run` is one call. Reports, sweeps, look-ups and proofs are those of every other row.
+`InlineRuns` begins them, a `InlineRun` is one call. Reports, sweeps, look-ups and proofs are those of every other row.
 """
 
-from idem.outbox.inline.run import Run
+from idem.outbox.inline.run import InlineRun
 from idem.outbox.inline.runs import InlineRuns
 
-__all__ = ["InlineRuns", "Run"]
+__all__ = ["InlineRun", "InlineRuns"]

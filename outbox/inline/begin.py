@@ -13,7 +13,7 @@ from idem.outbox.accept.prepare import Prepared
 from idem.outbox.database.pool import records
 from idem.outbox.domain.decisions import Decision, Limited
 from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outbox.domain.transition import Row
+from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.values import clock
 
 
@@ -21,7 +21,7 @@ from idem.outbox.values import clock
 class Begun:
     """A row that this process holds. `lease_ends` is on the boot-time clock; `again`: it was at rest before."""
 
-    row: Row
+    row: OutboxRow
     lease_ends: float
     again: bool
 
@@ -63,7 +63,7 @@ async def begin(connection: AsyncConnection[Any], prepared: Prepared, *, token: 
         decided = accept.decision(record)
         assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
         return decided
-    row = Row(
+    row = OutboxRow(
         id=record.row_id,
         intent_id=record.intent_id,
         operation=operation.name,

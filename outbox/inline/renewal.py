@@ -7,7 +7,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.operation import OperationSpec
-from idem.outbox.domain.transition import Row
+from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.values import clock
 from idem.outbox.values.durations import text
 from idem.outbox.values.errors import ConfigError
@@ -50,7 +50,7 @@ RETURNING extract(epoch FROM o.claimed_until - statement_timestamp())::float8
 """
 
 
-async def renew(connection: AsyncConnection[Any], row: Row, operation: OperationSpec) -> float | None:
+async def renew(connection: AsyncConnection[Any], row: OutboxRow, operation: OperationSpec) -> float | None:
     """The lease's end on the boot-time clock, after a renewal; None: it is lost.
 
     The lease reaches no further than `renew_for` from its beginning, by the database's clock.

@@ -29,7 +29,7 @@ from idem.outbox.inline.renewal import renew
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import results
 from idem.outbox.settle.rendering import Rendered, Renderer
-from idem.outbox.settle.results import Fate, Report
+from idem.outbox.settle.results import Report, ResultFate
 from idem.outbox.values import clock
 from idem.outbox.values.backoff import backoff
 from idem.outbox.values.durations import text
@@ -50,7 +50,7 @@ class RunContext:
     report_within: float
 
 
-class Run:
+class InlineRun:
     """A call that is this caller's to make, once. Ends with `complete`, `not_executed` or `ambiguous`.
 
     As an async context manager it ends with `ambiguous` where the block does not report: after an exception, a
@@ -64,7 +64,7 @@ class Run:
         self._every = every
         self._lease_ends = begun.lease_ends
         self._lost = False
-        self._ending: asyncio.Task[Fate] | None = None
+        self._ending: asyncio.Task[ResultFate] | None = None
         self._renewing = asyncio.create_task(self._keep())
 
     @property
@@ -114,7 +114,7 @@ class Run:
         self._lease_ends = max(self._lease_ends, ends)
         return True
 
-    async def complete(self, outcome: Succeeded | Refused | Pending, seen: Seen | None = None) -> Fate:
+    async def complete(self, outcome: Succeeded | Refused | Pending, seen: Seen | None = None) -> ResultFate:
         """Report the provider's answer. The key is complete, or awaits the outcome that a `Pending` promises.
 
         Returns what became of the report: `settled`; `folded` with a proof that had come before; `already` written;
@@ -129,14 +129,14 @@ class Run:
             )
         return await self._end(outcome, seen or Seen())
 
-    async def not_executed(self, why: str) -> Fate:
+    async def not_executed(self, why: str) -> ResultFate:
         """Report that nothing happened, for certain. The key is at rest until its client sends the request again.
 
         Where that is not certain (a timeout, a broken connection), `ambiguous` is the truth. Raises StoreUnavailable.
         """
         return await self._end(NotExecuted("caller"), Seen(note=why))
 
-    async def ambiguous(self, note: str, error: str | None = None) -> Fate:
+    async def ambiguous(self, note: str, error: str | None = None) -> ResultFate:
         """Report that it may have happened: the key is `unknown` until a look-up, an event or an operator settles it.
 
         `error` is the class of an exception. Raises StoreUnavailable.
@@ -170,17 +170,17 @@ class Run:
         ending = self._ending
         return ending is not None and ending.done() and not ending.cancelled() and ending.exception() is None
 
-    async def _end(self, outcome: Outcome, seen: Seen) -> Fate:
+    async def _end(self, outcome: Outcome, seen: Seen) -> ResultFate:
         if self._ending is not None and not self._failed(self._ending):
             raise RuntimeError(f"the run of intent {self.intent_id} was already reported: a run ends only once")
         self._ending = asyncio.create_task(self._settle(outcome, seen))
         self._ending.add_done_callback(self._ended)
         return await asyncio.shield(self._ending)
 
-    def _failed(self, ending: asyncio.Task[Fate]) -> bool:
+    def _failed(self, ending: asyncio.Task[ResultFate]) -> bool:
         return ending.done() and (ending.cancelled() or ending.exception() is not None)
 
-    def _ended(self, ending: asyncio.Task[Fate]) -> None:
+    def _ended(self, ending: asyncio.Task[ResultFate]) -> None:
         # Whatever it came to, the call is over, and nothing of this process acts under the token any more.
         self.stop()
         if self._row.token is not None:
@@ -188,7 +188,7 @@ class Run:
         if not ending.cancelled():
             ending.exception()  # the caller may have been cancelled, and hear of it from nobody
 
-    async def _settle(self, outcome: Outcome, seen: Seen) -> Fate:
+    async def _settle(self, outcome: Outcome, seen: Seen) -> ResultFate:
         rendered = Rendered()
         if isinstance(outcome, Succeeded | Refused | Pending):
             rendered = await self._context.renderer.render(self._terms.operation, outcome, self.intent_id)
@@ -197,7 +197,7 @@ class Run:
         telemetry.reported(self.intent_id, self.attempt, name(outcome), fate)
         return fate
 
-    async def _written(self, report: Report) -> Fate:
+    async def _written(self, report: Report) -> ResultFate:
         loop, context, failures = asyncio.get_running_loop(), self._context, 0
         until = loop.time() + context.report_within
         while True:
@@ -215,7 +215,7 @@ class Run:
                     ) from error
                 await asyncio.sleep(pause)
 
-    async def _write(self, report: Report) -> Fate:
+    async def _write(self, report: Report) -> ResultFate:
         async with self._context.database.connection() as connection:
             return (await results.settle(connection, [report]))[self._row.id]
 

@@ -20,10 +20,10 @@ from idem.outbox.domain.decisions import Decision
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.outcomes import NotExecuted, Seen
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Row
+from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.inline.begin import Beginning, Begun, begin
 from idem.outbox.inline.renewal import interval
-from idem.outbox.inline.run import Run, RunContext
+from idem.outbox.inline.run import InlineRun, RunContext
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import results
 from idem.outbox.settle.rendering import Renderer
@@ -64,13 +64,13 @@ class InlineRuns:
         self._stop = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
         self._giving_back: set[asyncio.Task[None]] = set()
-        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
+        self._runs: weakref.WeakSet[InlineRun] = weakref.WeakSet()
 
-    async def begin(self, prepared: Prepared) -> Run | Decision:
+    async def begin(self, prepared: Prepared) -> InlineRun | Decision:
         """Take the call upon this caller, in a transaction of its own that has committed when this returns.
 
-        A `Run` is this caller's to make. Any other decision is not: somebody else makes it, or it has an answer, or
-        nobody knows how it ended. Raises StoreUnavailable where the database stayed away, AcceptPaused where an
+        An `InlineRun` is this caller's to make. Any other decision is not: another caller makes it, or it has an
+        answer, or its end is not known. Raises StoreUnavailable where the database stayed away, AcceptPaused where an
         operator has paused it (no call was begun), and ConfigError for an operation that is not inline.
         """
         operation = prepared.operation
@@ -96,7 +96,7 @@ class InlineRuns:
             telemetry.accepted(prepared.tenant, operation.name, prepared.key, found, counts=False)
             return found
         after_commit.begun(prepared.tenant, prepared.key, found.row, again=found.again)
-        run = Run(self._context, found, Terms(prepared.provider.contract, operation), every=every)
+        run = InlineRun(self._context, found, Terms(prepared.provider.contract, operation), every=every)
         self._runs.add(run)
         return run
 
@@ -151,7 +151,7 @@ class InlineRuns:
                     raise
                 raise meant from error
 
-    async def _find(self, prepared: Prepared, token: UUID, backend: int, patience: float) -> list[Row]:
+    async def _find(self, prepared: Prepared, token: UUID, backend: int, patience: float) -> list[OutboxRow]:
         lane = LaneName(prepared.operation.provider, prepared.operation.account, "", "", ())
         return list(await claims.recover_lost_claim(self._database, lane, token, backend=backend, patience=patience))
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outbox.domain.transition import Row
+from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.observe import metrics
 from idem.outbox.observe.logs import key_hash, log
 
@@ -106,7 +106,7 @@ def moved(what: Moved) -> None:
     )  # fmt: skip
 
 
-def begun(tenant: str, key: str, row: Row, *, again: bool) -> None:
+def begun(tenant: str, key: str, row: OutboxRow, *, again: bool) -> None:
     """The beginning of an inline run, after its commit; `again`: its client took up a call that was at rest."""
     state, status = (KeyState.FAILED_RETRYABLE, OutboxStatus.HELD) if again else (None, None)
     moved(

@@ -105,7 +105,7 @@ def listener_away(error: BaseException) -> None:
     log.warning("listener_away", error=one_line(error), do="nothing: the worker polls until the session is back")
 
 
-class Outage:
+class OutageLog:
     """One line when the database goes away, one a minute while it stays away, one when it is back."""
 
     def __init__(self, daemon: str, *, remind: float = 60.0) -> None:

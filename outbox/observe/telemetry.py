@@ -266,9 +266,9 @@ class Unsettled:
     overdue: float = 0.0
 
 
-Lane: TypeAlias = tuple[str, str]
+LaneLabels: TypeAlias = tuple[str, str]
 """A provider and an account."""
-OTHER: Final[Lane] = ("other", "other")
+OTHER: Final[LaneLabels] = ("other", "other")
 """The labels of what belongs to no lane of the configuration."""
 
 
@@ -293,7 +293,7 @@ class LaneAges:
         self.window_left = min(windows, default=None)
 
 
-def aged(lane: Lane, seen: LaneAges) -> None:
+def aged(lane: LaneLabels, seen: LaneAges) -> None:
     """How much of each kind is unsettled in a lane, and how old the oldest is (P5); what is not named is empty."""
     nothing = Unsettled()
     for what in KINDS:

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from idem.outbox.observe import telemetry
-from idem.outbox.observe.telemetry import OTHER, Lane, LaneAges
+from idem.outbox.observe.telemetry import OTHER, LaneAges, LaneLabels
 from idem.outbox.operator.listing import Record
 
 INSTALLATION = """
@@ -163,7 +163,7 @@ async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | N
 
 
 async def report(
-    connection: AsyncConnection[Any], lanes: Collection[Lane] = (), stated: Mapping[str, float] | None = None
+    connection: AsyncConnection[Any], lanes: Collection[LaneLabels] = (), stated: Mapping[str, float] | None = None
 ) -> None:
     """Set the gauges of what is unsettled. A paused lane has its own gauges.
 
@@ -172,7 +172,7 @@ async def report(
     """
     found = await ages(connection, stated)
     known = {*lanes, OTHER}
-    aged: dict[Lane, LaneAges] = {lane: LaneAges() for lane in known}
+    aged: dict[LaneLabels, LaneAges] = {lane: LaneAges() for lane in known}
 
     def of(row: Record) -> LaneAges:
         lane = (row["provider"], row["account"])

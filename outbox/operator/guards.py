@@ -14,7 +14,7 @@ from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.outcomes import Refused, Succeeded, name
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Row, StoredProof
+from idem.outbox.domain.transition import OutboxRow, StoredProof
 from idem.outbox.providers import request_parts
 from idem.outbox.settle import replay_window
 from idem.outbox.settle.endings import disagreement, flight_left
@@ -29,7 +29,7 @@ class Snapshot:
     None where the key is gone. `hints`: events about it that are still to be confirmed.
     """
 
-    row: Row
+    row: OutboxRow
     stored: tuple[StoredProof, ...]
     inline: bool
     lease_left: float | None

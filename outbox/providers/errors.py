@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Refused
 from idem.outbox.providers import response
-from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, said_once, spellings
+from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, said_once, spellings
 from idem.outbox.providers.response import Document
 from idem.outbox.values.json_pointer import MISSING, Tokens
 from idem.outbox.values.settings_base import Pointer, Pointers, Section
@@ -99,7 +99,7 @@ class ErrorShape(Section):
         found = _first(answer, self.message)
         return found if isinstance(found, str) else None
 
-    def refusal(self, answer: Document, places: Places | None = None, view: Document | None = None) -> Refused:
+    def refusal(self, answer: Document, places: RulePlaces | None = None, view: Document | None = None) -> Refused:
         """The refusal in this answer; what the rule's places find wins over the error shape.
 
         `view`: what the rule has read, where that is an object inside the answer.
@@ -112,7 +112,7 @@ class ErrorShape(Section):
             )
             if value is not MISSING
         }
-        places = places or Places()
+        places = places or RulePlaces()
         if not answer.readable:
             return Refused(None)
         body = (view or answer).body
@@ -121,9 +121,9 @@ class ErrorShape(Section):
         )
         return Refused(reference, places.read_status(body), {**fields, **places.read_fields(body)})
 
-    def rules(self, default: Places) -> tuple[Rule, ...]:
+    def rules(self, default: RulePlaces) -> tuple[Rule, ...]:
         """The codes as rules: one for each word, shape and place of the code."""
-        places = Places(
+        places = RulePlaces(
             reference=default.reference if self.reference is None else self.reference,
             status=default.status,
             fields=default.fields,

@@ -31,7 +31,7 @@ from idem.outbox.values.settings_base import Duration, Pointer, Pointers, Sectio
 
 OURS: Final = frozenset({"key", "path", *TIMES})
 
-Order: TypeAlias = Literal["newest_first", "oldest_first"]
+EventOrder: TypeAlias = Literal["newest_first", "oldest_first"]
 
 KEPT: Final = 259200.0
 """Seconds. An event that the provider has thrown away would be read as one that never was: no look beyond this."""
@@ -63,7 +63,7 @@ class EventLookup(Section):
         "one that is false, are not asked about: no event is sure to come of them. One call makes events of other "
         "objects too.",
     )
-    order: Order = Field(
+    order: EventOrder = Field(
         default="newest_first",
         description='Order of the list: "newest_first" (default) or "oldest_first", and then it is read to its end.',
     )

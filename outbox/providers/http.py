@@ -23,7 +23,7 @@ from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.lookups import Lookup
 from idem.outbox.providers.object_types import ObjectTypes
-from idem.outbox.providers.outcome_rules import Places, Rule, Says
+from idem.outbox.providers.outcome_rules import Rule, RulePlaces, Says
 from idem.outbox.providers.pages import BrokenList, begins
 from idem.outbox.providers.reading import Facts, Way, agree, seen
 from idem.outbox.providers.response import Document
@@ -60,7 +60,7 @@ class HttpProvider:
     ledger: Listing | None = None
     cancels: Cancel | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    object: Places = field(default_factory=Places)
+    object: RulePlaces = field(default_factory=RulePlaces)
     object_paths: tuple[Tokens, ...] = ()
     object_types: ObjectTypes | None = None
     account_question: AccountCheck | None = None

@@ -29,13 +29,13 @@ from idem.outbox.values.settings_base import Pointer, Section
 WHOLE = 200
 """The one status whose body is all that the provider has to say: of others an empty list proves nothing."""
 
-By: TypeAlias = Literal["id", "key", "reference"]
+LookupBy: TypeAlias = Literal["id", "key", "reference"]
 
 
 class Lookup(Section):
     """One way to ask about a call: a GET. Its subclasses say by what."""
 
-    by: ClassVar[By]
+    by: ClassVar[LookupBy]
     ours: ClassVar[frozenset[str]] = frozenset({"key", "path", *TIMES, *SEGMENTS})
 
     path: str | dict[str, str] = Field(

@@ -99,7 +99,7 @@ class HeaderCondition:
         return found is not None and found.strip().lower() in {value.lower() for value in self.values}
 
 
-class Places(Section):
+class RulePlaces(Section):
     """Where the object's values are in an answer."""
 
     reference: Pointer | None = Field(
@@ -127,7 +127,7 @@ class Places(Section):
         return None if self.status is None else document.word(json_pointer.resolve(body, self.status))
 
 
-NO_PLACES: Final = Places()
+NO_PLACES: Final = RulePlaces()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Rule:
     status: StatusSet = SUCCESS
     body: tuple[Condition, ...] = ()
     headers: tuple[HeaderCondition, ...] = ()
-    places: Places = NO_PLACES
+    places: RulePlaces = NO_PLACES
     types: tuple[str, ...] = ()
 
     def matches(self, document: Document, look: bool = False) -> bool:

@@ -13,7 +13,7 @@ from idem.outbox.providers import outcome_rules
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.errors import ErrorShape, retry_after
 from idem.outbox.providers.object_types import ObjectTypes
-from idem.outbox.providers.outcome_rules import NO_PLACES, Places, Rule, Says
+from idem.outbox.providers.outcome_rules import NO_PLACES, Rule, RulePlaces, Says
 from idem.outbox.providers.pages import NextPage
 from idem.outbox.providers.response import Document
 
@@ -35,7 +35,7 @@ class Facts:
     outcome: tuple[Rule, ...]
     errors: ErrorShape = NO_ERRORS
     longest_wait: float = 0.0
-    object: Places = NO_PLACES
+    object: RulePlaces = NO_PLACES
     object_types: ObjectTypes | None = None
     tag: DeploymentTag | None = None
     deployment: str = ""

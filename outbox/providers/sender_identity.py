@@ -58,7 +58,7 @@ def _number(found: bytes) -> int:
     return int.from_bytes(found[:4]) >> (32 - BITS)
 
 
-class Credentials:
+class SenderCredentials:
     """What the calls of an account prove themselves with.
 
     `renewed`: it can become something else while the process lives. Else it is put together once, because each claim

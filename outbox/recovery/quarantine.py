@@ -27,7 +27,7 @@ from idem.outbox.domain.catalogue import LONGEST_FLIGHT, Catalogue
 from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, Row
+from idem.outbox.domain.transition import Change, Evidence, OutboxRow
 from idem.outbox.observe import after_commit, daemon_events, telemetry
 from idem.outbox.settle import decide, doubted_rows, replay_window
 from idem.outbox.settle.gate import write
@@ -169,7 +169,7 @@ async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: lis
     return Quarantined(len(became), len(stayed), max((left[row][1] for row in stayed), default=None), len(opened))
 
 
-def stays_for(row: Row, age: float, terms: Terms) -> float | None:
+def stays_for(row: OutboxRow, age: float, terms: Terms) -> float | None:
     """Seconds for which a queued or resting row may still be sent under the doubt; None: it becomes unknown.
 
     `age`: seconds since the earliest moment at which lost commits may have sent it.
@@ -241,7 +241,7 @@ async def _doubt_open(
     return [record[0] for record in await (await connection.execute(DOUBT_OPEN, values)).fetchall()]
 
 
-def _left(row: Row, contract: Contract, details: dict[str, str]) -> Change:
+def _left(row: OutboxRow, contract: Contract, details: dict[str, str]) -> Change:
     evidence = Evidence("recovery", "database_doubted", details=details)
     return Change(
         row.id, row.token, row.attempt, row.status, row.state, evidence, quiet_for=_quiet(contract), doubt="begins"

@@ -26,7 +26,7 @@ from idem.outbox.domain.outcomes import (
 )
 from idem.outbox.domain.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, Row, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, OutboxRow, StoredProof
 from idem.outbox.settle.endings import (
     RETRY_BASE,
     RETRY_CAP,
@@ -44,7 +44,9 @@ from idem.outbox.values.backoff import backoff
 SWEEPS_THAT_SHOW_A_CRASH = 3
 
 
-def report(row: Row, outcome: Outcome, seen: Seen, answer: Answer | None, terms: Terms, interim: Any = None) -> Change:
+def report(
+    row: OutboxRow, outcome: Outcome, seen: Seen, answer: Answer | None, terms: Terms, interim: Any = None
+) -> Change:
     """The end of a worker's claim, reported by its holder, when no stored proof speaks of the row."""
     change = _change(row, Evidence("worker", "report", name(outcome), seen, reference_of(outcome)), terms)
     change = dataclasses.replace(change, quiet_for=terms.contract.flight_limit, sweeps=0)
@@ -59,7 +61,7 @@ def report(row: Row, outcome: Outcome, seen: Seen, answer: Answer | None, terms:
             assert_never(unlisted)
 
 
-def ambiguous(change: Change, row: Row, outcome: Ambiguous, seen: Seen) -> Change:
+def ambiguous(change: Change, row: OutboxRow, outcome: Ambiguous, seen: Seen) -> Change:
     """What an attempt that decided nothing shows all the same: a failure that the provider keeps under the key for
     ever (no replay, and a new key for the next send), a 5xx answer of its own (it may still act: `late_effects`)."""
     return dataclasses.replace(
@@ -75,7 +77,9 @@ def own_error(seen: Seen) -> bool:
     return seen.http_status is not None and seen.http_status >= 500
 
 
-def fold(change: Change, row: Row, own: StoredProof | None, stored: Sequence[StoredProof], terms: Terms) -> Change:
+def fold(
+    change: Change, row: OutboxRow, own: StoredProof | None, stored: Sequence[StoredProof], terms: Terms
+) -> Change:
     """A change with the row's stored proofs folded into it; `own` is the proof that made the change, if one did.
 
     Proofs that disagree before anything is settled leave the row unknown, with an open conflict. One that speaks of
@@ -106,7 +110,9 @@ def fold(change: Change, row: Row, own: StoredProof | None, stored: Sequence[Sto
     return concluded(seen, row, best.proof, best.answer, best.interim, terms)
 
 
-def proven(row: Row, found: StoredProof, stored: Sequence[StoredProof], terms: Terms, evidence: Evidence) -> Change:
+def proven(
+    row: OutboxRow, found: StoredProof, stored: Sequence[StoredProof], terms: Terms, evidence: Evidence
+) -> Change:
     """A proof about a row without a live claim: its step is done at once, whichever attempt it belongs to."""
     change = _change(row, evidence, terms)
     if row.status is OutboxStatus.CLAIMED:
@@ -114,7 +120,7 @@ def proven(row: Row, found: StoredProof, stored: Sequence[StoredProof], terms: T
     return fold(change, row, found, stored, terms)
 
 
-def swept(row: Row, stored: Sequence[StoredProof], terms: Terms) -> Change:
+def swept(row: OutboxRow, stored: Sequence[StoredProof], terms: Terms) -> Change:
     """A lease that ran out. It is never simply run again, unless a start mark is in use and absent."""
     evidence = Evidence("sweeper", "swept", details={"sweeps": row.sweeps + 1, "holder_known": row.holder_known})
     change = _claim_was_lost(_change(row, evidence, terms), row, terms)
@@ -130,13 +136,13 @@ def swept(row: Row, stored: Sequence[StoredProof], terms: Terms) -> Change:
     return fold(change, row, None, stored, terms)
 
 
-def too_old(row: Row, terms: Terms) -> Change:
+def too_old(row: OutboxRow, terms: Terms) -> Change:
     """A queued row whose time to start has passed: proven not sent, unless it is doubted."""
     change = dataclasses.replace(_change(row, Evidence("sweeper", "too_old"), terms), alone=True)
     return at_rest(change, row, terms, DeadLetter(Reason.TOO_LATE, {"attempts": row.attempt}))
 
 
-def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True) -> Change:
+def verdict(row: OutboxRow, evidence: Evidence, terms: Terms, *, redrive: bool = True) -> Change:
     """Proven not executed: at rest, with a due time for the automatic redrive or with a dead letter.
 
     An operator's verdict (`redrive` False) never redrives by itself. Where no client will come again, somebody must
@@ -183,7 +189,7 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
     )
 
 
-def redriven(row: Row, evidence: Evidence, terms: Terms, *, patience: float | None = None) -> Change:
+def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: float | None = None) -> Change:
     """A row at rest goes back to work under the same provider key. Only a person's redrive moves the patience.
 
     A burned key is never sent again: the row goes back to be rendered, under a new key (`rendering`).
@@ -200,7 +206,7 @@ def redriven(row: Row, evidence: Evidence, terms: Terms, *, patience: float | No
     )
 
 
-def told(row: Row, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
+def told(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
     """An operator is told about a row that nobody has; state and status stay, and so does its next look."""
     change = dataclasses.replace(_change(row, evidence, terms), letters=(letter,), alone=True, keeps_schedule=True)
     if row.status is OutboxStatus.UNKNOWN:
@@ -213,7 +219,7 @@ def told(row: Row, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Chan
     return dataclasses.replace(change, quiet_for=quiet, quiet_from="lease")
 
 
-def cancelled(row: Row, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
+def cancelled(row: OutboxRow, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
     """Completed with the operation's answer `cancelled`, so that a delayed duplicate cannot execute it."""
     return dataclasses.replace(
         _change(row, evidence, terms),
@@ -227,7 +233,7 @@ def cancelled(row: Row, evidence: Evidence, terms: Terms, answer: Answer) -> Cha
     )
 
 
-def database_changed(row: Row, evidence: Evidence, terms: Terms) -> Change:
+def database_changed(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
     """A queued row of a database that lost commits: it may have been sent by what was lost (hazards 5, 60).
 
     That it would have been redriven by itself is kept in the evidence: if nothing was lost, it is again.
@@ -243,7 +249,7 @@ def database_changed(row: Row, evidence: Evidence, terms: Terms) -> Change:
     return unknown(change, terms)
 
 
-def _change(row: Row, evidence: Evidence, terms: Terms) -> Change:
+def _change(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
     return Change(
         row_id=row.id,
         token=row.token,
@@ -255,7 +261,7 @@ def _change(row: Row, evidence: Evidence, terms: Terms) -> Change:
     )
 
 
-def _claim_was_lost(change: Change, row: Row, terms: Terms) -> Change:
+def _claim_was_lost(change: Change, row: OutboxRow, terms: Terms) -> Change:
     # The holder may be frozen between its last check and its first byte: unless its end is on record, the quiet
     # time takes in a pause (hazards 1, 54).
     allowance = 0.0 if row.holder_known else terms.contract.pause_allowance

@@ -74,7 +74,7 @@ async def worked_off(connection: AsyncConnection[Any], rows: list[UUID]) -> None
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class ListedRows:
     """Listed rows that nobody has doubted yet: how many, the first of them, and the age of the oldest in seconds."""
 
     rows: int = 0
@@ -89,9 +89,9 @@ SELECT count(*)::integer AS rows, (array_agg(d.outbox_id ORDER BY d.outbox_id))[
 """
 
 
-async def waiting(connection: AsyncConnection[Any]) -> Waiting:
+async def waiting(connection: AsyncConnection[Any]) -> ListedRows:
     """What is still listed: rows that another session holds (or their key, intent or entry), or of which no sweeper
     has taken care yet."""
     record = await (await records(connection).execute(WAITING)).fetchone()
     assert record is not None
-    return Waiting(record.rows, record.first, record.oldest)
+    return ListedRows(record.rows, record.first, record.oldest)

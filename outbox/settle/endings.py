@@ -11,7 +11,7 @@ from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import NotExecuted, Pending, Proof, Refused, Succeeded, name
 from idem.outbox.domain.states import BLOCKS_RETRY, CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Row
+from idem.outbox.domain.transition import Change, DeadLetter, OutboxRow
 from idem.outbox.values.backoff import backoff, not_before
 
 RETRY_BASE, RETRY_CAP = 1.0, 60.0
@@ -24,7 +24,9 @@ CONFIG_WAIT = 10.0
 """Seconds at the least before a row with a configuration error is tried again: it goes behind the others."""
 
 
-def concluded(change: Change, row: Row, proof: Proof, answer: Answer | None, interim: Any, terms: Terms) -> Change:
+def concluded(
+    change: Change, row: OutboxRow, proof: Proof, answer: Answer | None, interim: Any, terms: Terms
+) -> Change:
     """What a proof is for the operation of its row: an end, or a beginning that is awaited.
 
     The one place where a proof becomes a change, whoever saw it; so `completes_when` is read here and nowhere else.
@@ -38,7 +40,7 @@ def concluded(change: Change, row: Row, proof: Proof, answer: Answer | None, int
             assert_never(unlisted)
 
 
-def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
+def completed(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
     """The step is done. A late proof after rest is a correction for whoever was told that nothing happened."""
     if answer is None:
         raise ValueError("a final outcome is settled with an answer that was already rendered")
@@ -67,7 +69,7 @@ def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: An
     )
 
 
-def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, terms: Terms) -> Change:
+def accepted_there(change: Change, row: OutboxRow, outcome: Pending, interim: Any, terms: Terms) -> Change:
     """The provider is working: never sent again, never swept, polled on the contract's pending schedule."""
     known = row.status is OutboxStatus.AWAITING
     left = ordered(row) if known else None
@@ -91,7 +93,7 @@ def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, ter
     )
 
 
-def ordered(row: Row) -> float | None:
+def ordered(row: OutboxRow) -> float | None:
     """Seconds until the schedule's own next look, where the one that was made was ordered before it; else None.
 
     A look that is ordered uses up none of the schedule, however often one is: what settles by itself still does.
@@ -100,21 +102,21 @@ def ordered(row: Row) -> float | None:
     return None if left is None or left <= 0 else left
 
 
-def overdue(row: Row, terms: Terms) -> tuple[DeadLetter, ...]:
+def overdue(row: OutboxRow, terms: Terms) -> tuple[DeadLetter, ...]:
     """The dead letter of a row that has been awaited for too long, whatever the last look showed (hazard 14)."""
     if row.status is not OutboxStatus.AWAITING or row.status_age <= terms.contract.pending_limit:
         return ()
     return (DeadLetter(Reason.PENDING_TOO_LONG, {"seconds": int(row.status_age), "reference": row.reference}),)
 
 
-def _second_object(row: Row, outcome: Proof) -> tuple[DeadLetter, ...]:
+def _second_object(row: OutboxRow, outcome: Proof) -> tuple[DeadLetter, ...]:
     # The provider had accepted another object for this row: both may exist (hazard 17).
     if not another(row.reference, outcome.reference):
         return ()
     return (DeadLetter(Reason.POSSIBLE_DUPLICATE, {"known": row.reference, **about(outcome)}),)
 
 
-def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -> Change:
+def not_executed(change: Change, row: OutboxRow, outcome: NotExecuted, terms: Terms) -> Change:
     """Back to the queue, or at rest if the row is too old or refused as it is."""
     if row.inline:
         return unknown(change, terms) if row.doubted_for is not None else _rests_for_its_client(change, outcome, terms)
@@ -158,7 +160,7 @@ def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) ->
     )
 
 
-def at_rest(change: Change, row: Row, terms: Terms, letter: DeadLetter) -> Change:
+def at_rest(change: Change, row: OutboxRow, terms: Terms, letter: DeadLetter) -> Change:
     """Held with its reason on record; the client was told, or an operator is.
 
     What commits that the database has forgotten may have sent is not proven by its own attempts: unknown.
@@ -236,7 +238,7 @@ def about(proof: Proof) -> dict[str, str | None]:
     return {"outcome": name(proof), "reference": proof.reference, "status": proof.status}
 
 
-def flight_left(row: Row, contract: Contract) -> float:
+def flight_left(row: OutboxRow, contract: Contract) -> float:
     """Seconds for which what made a row unknown may still act, by what the contract says now: its flight limit may have
     been corrected since. 0 or less: it cannot any more."""
     return contract.flight_limit + (contract.pause_allowance if row.sweeps else 0.0) - row.status_age

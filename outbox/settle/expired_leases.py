@@ -12,7 +12,7 @@ from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.transition import Change
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
-from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.locked_rows import LockedRow
 from idem.outbox.settle.pages import Make, Place, change_page
 
 EXPIRED = """
@@ -64,7 +64,7 @@ async def sweep_of(connection: AsyncConnection[Any], catalogue: Catalogue, inten
 
 
 def _ending(catalogue: Catalogue) -> Make:
-    def make(found: Found) -> Change | None:
+    def make(found: LockedRow) -> Change | None:
         row = found.row
         if row.status is not OutboxStatus.CLAIMED or row.live:
             return None

@@ -18,7 +18,7 @@ from idem.outbox.database.pool import records
 from idem.outbox.domain import keys
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import OutboxStatus
-from idem.outbox.domain.transition import Row
+from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.values.errors import OperatorRefused
 
 
@@ -29,12 +29,12 @@ class Renewal:
     key: UUID
     generation: int
 
-    def details(self, row: Row) -> dict[str, str]:
+    def details(self, row: OutboxRow) -> dict[str, str]:
         """What is written down about the change of keys."""
         return {"new_provider_key": str(self.key), "old_provider_key": row.provider_key}
 
 
-async def following(connection: AsyncConnection[Any], row: Row) -> Renewal:
+async def following(connection: AsyncConnection[Any], row: OutboxRow) -> Renewal:
     """The next provider key of a locked row; nothing is written. Derived, so that whoever asks again gets the same."""
     renewal, _ = await _following(connection, row)
     return renewal
@@ -47,7 +47,7 @@ SELECT n.tenant_id, n.idempotency_key, n.params, o.generation, i.secret
 """
 
 
-async def _following(connection: AsyncConnection[Any], row: Row) -> tuple[Renewal, Any]:
+async def _following(connection: AsyncConnection[Any], row: OutboxRow) -> tuple[Renewal, Any]:
     wanted = await (await records(connection).execute(WANTED, {"id": row.id})).fetchone()
     assert wanted is not None
     generation = wanted.generation + 1
@@ -143,7 +143,7 @@ SELECT o.id, %(generation)s, o.step, o.intent_id, %(key)s, o.provider, o.account
 """
 
 
-async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: Row) -> UUID:
+async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: OutboxRow) -> UUID:
     """Give a resting row a new provider key and freeze its request anew; the new key.
 
     Runs under the row's lock, in the caller's transaction. Raises OperatorRefused while an attempt under the old key

@@ -16,7 +16,7 @@ from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.record import emit, note
 from idem.outbox.values import storable
 
-Told: TypeAlias = Literal["told", "early", "open", "locked"]
+LaterFactEnd: TypeAlias = Literal["told", "early", "open", "locked"]
 """early: the call's end is not known yet, and nobody hears what came after it before. open: the same, and by what we
 know the provider may not have its object at all. locked: somebody holds the intent or its row."""
 
@@ -44,7 +44,7 @@ async def tell(
     fields: Fields,
     recorded: bool = False,
     explained: bool = False,
-) -> Told:
+) -> LaterFactEnd:
     """Keep a later fact as evidence, unless it is `recorded` already, and tell it as an event of its intent, in the
     caller's transaction.
 

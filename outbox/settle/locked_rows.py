@@ -14,14 +14,14 @@ from idem.outbox.database.pool import records
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import proof
 from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outbox.domain.transition import Row, StoredProof
+from idem.outbox.domain.transition import OutboxRow, StoredProof
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LockedRow:
     """A row under its lock, with the proofs that wait for it."""
 
-    row: Row
+    row: OutboxRow
     stored: tuple[StoredProof, ...]
 
 
@@ -94,7 +94,7 @@ SELECT p.outbox_id, p.id, p.source, p.outcome, p.reference, p.status, p.fields, 
 """
 
 
-async def lock(connection: AsyncConnection[Any], row_id: UUID, *, skip: bool = False) -> Found | None:
+async def lock(connection: AsyncConnection[Any], row_id: UUID, *, skip: bool = False) -> LockedRow | None:
     """Lock one row for the rest of the transaction and read it.
 
     None: the row is gone, or (`skip`) another session holds it, its key, its intent or an open entry of it.
@@ -105,7 +105,7 @@ async def lock(connection: AsyncConnection[Any], row_id: UUID, *, skip: bool = F
     return next(iter(await read_locked(connection, [row_id])), None)
 
 
-async def lock_soon(connection: AsyncConnection[Any], row_id: UUID) -> Found | None:
+async def lock_soon(connection: AsyncConnection[Any], row_id: UUID) -> LockedRow | None:
     """As `lock`, but somebody who holds the row for longer than `SOON` is not waited for.
 
     The retry of a key at rest locks its row in the client's own transaction, which may stay open for minutes; whoever
@@ -125,20 +125,20 @@ async def is_gone(connection: AsyncConnection[Any], row_id: UUID) -> bool:
     return bool(record and record[0])
 
 
-async def read_locked(connection: AsyncConnection[Any], row_ids: Sequence[UUID]) -> list[Found]:
+async def read_locked(connection: AsyncConnection[Any], row_ids: Sequence[UUID]) -> list[LockedRow]:
     """Read rows that this transaction has locked, in the order of their ids."""
     if not row_ids:
         return []
     ids = {"ids": list(row_ids)}
     cursor = records(connection)
     rows = [
-        Row(**{**r._asdict(), "status": OutboxStatus(r.status), "state": KeyState(r.state)})
+        OutboxRow(**{**r._asdict(), "status": OutboxStatus(r.status), "state": KeyState(r.state)})
         for r in await (await cursor.execute(READ, ids)).fetchall()
     ]
     stored: dict[UUID, list[StoredProof]] = {}
     for r in await (await cursor.execute(STORED, ids)).fetchall():
         stored.setdefault(r.outbox_id, []).append(_stored(r))
-    return [Found(row, tuple(stored.get(row.id, ()))) for row in rows]
+    return [LockedRow(row, tuple(stored.get(row.id, ()))) for row in rows]
 
 
 def _stored(record: Any) -> StoredProof:

@@ -16,12 +16,12 @@ import psycopg
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import REFUSED
-from idem.outbox.domain.transition import Change, Row
+from idem.outbox.domain.transition import Change, OutboxRow
 from idem.outbox.observe import after_commit, daemon_events, telemetry
 from idem.outbox.settle.gate import write
-from idem.outbox.settle.locked_rows import Found, read_locked
+from idem.outbox.settle.locked_rows import LockedRow, read_locked
 
-Make: TypeAlias = Callable[[Found], Change | None]
+Make: TypeAlias = Callable[[LockedRow], Change | None]
 """What becomes of a row under its lock; None: it is left alone."""
 
 
@@ -57,7 +57,7 @@ async def change_page(
     place: Place,
     values: Mapping[str, Any] | None = None,
     daemon: str = "sweeper",
-) -> list[tuple[Row, Change]]:
+) -> list[tuple[OutboxRow, Change]]:
     """Change the rows of the next page in one transaction; the rows and changes that were written.
 
     If the page cannot be written whole, its rows are written one by one, so that one bad row does not keep the others
@@ -84,10 +84,10 @@ LOCK = "SELECT o.id FROM idem.outbox o WHERE o.id = ANY (%(ids)s) ORDER BY o.id 
 
 async def _change(
     connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make, daemon: str
-) -> list[tuple[Row, Change]]:
+) -> list[tuple[OutboxRow, Change]]:
     async with after_commit.transaction(connection):
         locked = await (await connection.execute(LOCK, {"ids": ids})).fetchall()
-        wanted: list[tuple[Row, Change]] = []
+        wanted: list[tuple[OutboxRow, Change]] = []
         for found in await read_locked(connection, [record[0] for record in locked]):
             change = _decided(found, make, daemon)
             if change is not None:
@@ -96,7 +96,7 @@ async def _change(
     return [(row, change) for row, change in wanted if row.id in written]
 
 
-def _decided(found: Found, make: Make, daemon: str) -> Change | None:
+def _decided(found: LockedRow, make: Make, daemon: str) -> Change | None:
     try:
         return make(found)
     except Exception as error:  # one row must never stop the others: it is left alone, and a person sees the line
@@ -106,8 +106,8 @@ def _decided(found: Found, make: Make, daemon: str) -> Change | None:
 
 async def _change_one_by_one(
     connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make, place: Place, daemon: str
-) -> list[tuple[Row, Change]]:
-    done: list[tuple[Row, Change]] = []
+) -> list[tuple[OutboxRow, Change]]:
+    done: list[tuple[OutboxRow, Change]] = []
     refused: list[tuple[UUID, psycopg.Error]] = []
     for row_id in ids:
         try:

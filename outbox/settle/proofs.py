@@ -23,7 +23,7 @@ from idem.outbox.settle import key_rotation
 from idem.outbox.settle.decide import proven
 from idem.outbox.settle.endings import disagreement
 from idem.outbox.settle.gate import write
-from idem.outbox.settle.locked_rows import Found, is_gone, lock, lock_soon
+from idem.outbox.settle.locked_rows import LockedRow, is_gone, lock, lock_soon
 from idem.outbox.settle.record import bury, emit, note
 from idem.outbox.values import storable
 
@@ -74,7 +74,7 @@ async def _is_undone(connection: AsyncConnection[Any], row_id: UUID, found: Stor
 
 
 async def change_one(
-    connection: AsyncConnection[Any], row_id: UUID, make: Callable[[Found], Change | None]
+    connection: AsyncConnection[Any], row_id: UUID, make: Callable[[LockedRow], Change | None]
 ) -> Change | None:
     """Lock one row, let `make` decide from what it is now, and write that. None: gone, locked, or nothing to do."""
     async with after_commit.transaction(connection):
@@ -85,7 +85,7 @@ async def change_one(
         return change if await write(connection, [change]) else None
 
 
-def _others(held: Found, found: StoredProof) -> tuple[StoredProof, ...]:
+def _others(held: LockedRow, found: StoredProof) -> tuple[StoredProof, ...]:
     return tuple(p for p in held.stored if p.id != found.id)
 
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.states import Reason
-from idem.outbox.domain.transition import Event, Evidence
+from idem.outbox.domain.transition import EventType, Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.values import storable
 
@@ -160,7 +160,7 @@ SELECT n.id, e.number, %(type)s,
 async def emit(
     connection: AsyncConnection[Any],
     intent: UUID,
-    event: Event,
+    event: EventType,
     more: Mapping[str, Any],
     *,
     outcome: str | None = None,

@@ -18,7 +18,7 @@ import math
 
 from idem.outbox.domain.contract import Contract, FrozenRequest
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Row
+from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.providers import request_parts
 
 # For a queued row `c`; %(window)s is the contract's own window (`Contract.memory`).
@@ -54,7 +54,7 @@ def memory_left(promised: float, age: float | None, contract: Contract | None) -
     return (promised if contract is None else min(promised, contract.memory)) - age
 
 
-def time_left(row: Row, terms: Terms) -> float | None:
+def time_left(row: OutboxRow, terms: Terms) -> float | None:
     """Seconds for which a doubted row may still be sent; None: it is not doubted; 0 or less: no more.
 
     Of an operation that this process does not know, only the window of the row is known.
@@ -67,7 +67,7 @@ def time_left(row: Row, terms: Terms) -> float | None:
     return memory_left(row.replay_window, row.memory_age, terms.contract if terms.known else None)
 
 
-def send_by(allowed: float, row: Row, request: FrozenRequest, contract: Contract) -> float:
+def send_by(allowed: float, row: OutboxRow, request: FrozenRequest, contract: Contract) -> float:
     """Until when a claimed row may leave, on the boot clock; `allowed` by the times. Never, where lost commits may have
     sent it before and its request does not carry the key as the contract of now says: nobody would recognise it."""
     if math.isinf(allowed) or request_parts.carried(request, contract.key, row.provider_key):

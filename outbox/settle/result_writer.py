@@ -13,7 +13,7 @@ from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.outcomes import name
 from idem.outbox.observe import daemon_events, telemetry
 from idem.outbox.settle import results
-from idem.outbox.settle.results import Fate, Report
+from idem.outbox.settle.results import Report, ResultFate
 from idem.outbox.values.backoff import backoff
 
 IDLE: Final = 60.0
@@ -130,7 +130,7 @@ class Settler:
                     self._settled(one.report, fate)
             daemon_events.results_waiting(sum(one.failures > 0 for one in self._aside))
 
-    async def _alone(self, one: _Aside) -> Fate | Literal["left"] | None:
+    async def _alone(self, one: _Aside) -> ResultFate | Literal["left"] | None:
         """What became of one report; None: it waits. left: it cannot be written, and its lease will end the claim."""
         report = one.report
         try:
@@ -151,7 +151,7 @@ class Settler:
         self._aside_trouble.over()
         return fate
 
-    def _settled(self, report: Report, fate: Fate | Literal["left"]) -> None:
+    def _settled(self, report: Report, fate: ResultFate | Literal["left"]) -> None:
         if fate != "left":
             self.fates[fate] += 1
             telemetry.reported(report.row.intent_id, report.row.attempt, name(report.outcome), fate)

@@ -25,16 +25,16 @@ from idem.outbox.domain.outcomes import (
 )
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, Row, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, OutboxRow, StoredProof
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import decide
 from idem.outbox.settle.gate import write
-from idem.outbox.settle.locked_rows import Found, is_gone, lock, lock_soon
+from idem.outbox.settle.locked_rows import LockedRow, is_gone, lock, lock_soon
 from idem.outbox.settle.proofs import apply
 from idem.outbox.settle.record import note
 from idem.outbox.values.errors import IdemError
 
-Fate: TypeAlias = Literal["settled", "folded", "already", "late", "late_proof"]
+ResultFate: TypeAlias = Literal["settled", "folded", "already", "late", "late_proof"]
 """What became of a report. late: the lease was lost and the report proves nothing; already: it was written before
 the answer to its COMMIT was lost."""
 
@@ -43,7 +43,7 @@ the answer to its COMMIT was lost."""
 class Report:
     """What the holder of a claim saw. `answer` or `interim` is rendered for a proof; `letter` if the answer failed."""
 
-    row: Row
+    row: OutboxRow
     outcome: Outcome
     seen: Seen
     terms: Terms
@@ -51,7 +51,7 @@ class Report:
     letter: DeadLetter | None = None
     interim: Any = None
 
-    def change(self, row: Row | None = None) -> Change:
+    def change(self, row: OutboxRow | None = None) -> Change:
         """The change that this report wants, as long as no stored proof speaks of the row.
 
         `row`: as it is under its lock, where it may have been doubted since it was claimed.
@@ -73,7 +73,7 @@ class Report:
                 assert_never(unlisted)
 
 
-async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, Fate]:
+async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, ResultFate]:
     """Settle reports: a batch in one statement, then one by one what did not fit.
 
     Raises one of `AWAY` (settle them again), and Held: another session holds a row, and nothing was written of its
@@ -88,7 +88,7 @@ async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) ->
     return fates
 
 
-async def settle_batch(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, Fate]:
+async def settle_batch(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, ResultFate]:
     """Settle in one statement what can be; the other reports are for `settle_alone`. Waits for no lock.
 
     After an outage two claims of one row may be reported side by side: each is an end of its own, in their order, and
@@ -123,7 +123,7 @@ async def _was_the_last(connection: AsyncConnection[Any], report: Report) -> boo
     return bool(record and record[0])
 
 
-class Held(IdemError):
+class RowIsLocked(IdemError):
     """Another session holds the row of a report, its key or its intent, and the claim still stands: nothing was
     written. The report is settled when the other session lets go, or kept as a proof when the lease is over."""
 
@@ -132,12 +132,12 @@ class Held(IdemError):
         self.intent = intent
 
 
-WAITING: Final[tuple[type[Exception], ...]] = (Held, *REFUSED)
+WAITING: Final[tuple[type[Exception], ...]] = (RowIsLocked, *REFUSED)
 """What keeps one report waiting, and no other."""
 
 
-async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last: bool = False) -> Fate:
-    """Settle one report under its row's lock, whatever has become of the row. Raises Held, and one of `AWAY`.
+async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last: bool = False) -> ResultFate:
+    """Settle one report under its row's lock, whatever has become of the row. Raises RowIsLocked, and one of `AWAY`.
 
     `last`: there is no later try, so what a locked row cannot take is kept as a proof or as evidence at once.
     """
@@ -147,12 +147,12 @@ async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last
         found = await lock(connection, report.row.id, skip=True)
         if found is None and not await is_gone(connection, report.row.id):
             if not last and await _stands(connection, report):
-                raise Held(report.row.intent_id)
+                raise RowIsLocked(report.row.intent_id)
             found = await lock_soon(connection, report.row.id)
         if found is not None and _still_holds(found, report):
             change = decide.fold(report.change(found.row), found.row, report.proof(), found.stored, report.terms)
             if not await write(connection, [change]):
-                raise Held(report.row.intent_id)
+                raise RowIsLocked(report.row.intent_id)
             return "folded" if found.stored else "settled"
         if await _is_written(connection, report):
             return "already"
@@ -187,11 +187,11 @@ async def _stands(connection: AsyncConnection[Any], report: Report) -> bool:
     return bool(record and record[0])
 
 
-def _still_holds(found: Found, report: Report) -> bool:
+def _still_holds(found: LockedRow, report: Report) -> bool:
     return found.row.token == report.row.token and found.row.attempt == report.row.attempt
 
 
-def _proves_the_whole(found: Found, report: Report) -> bool:
+def _proves_the_whole(found: LockedRow, report: Report) -> bool:
     # The claim was swept, but its holder says that nothing left. It was taken from `pending`, so every attempt
     # before it is proven not executed; the attempt number shows that none came after it.
     return (

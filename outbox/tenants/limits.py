@@ -17,9 +17,9 @@ from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database, within
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants import key_counts, usage
-from idem.outbox.tenants.usage import Misuse
+from idem.outbox.tenants.usage import TenantCounter
 
-__all__ = ["Limits", "Misuse", "Wait"]
+__all__ = ["LimitWait", "TenantCounter", "TenantLimits"]
 
 INTERVAL: Final = 2.0
 """Seconds between two times at which counts are written and active keys are looked at."""
@@ -34,7 +34,7 @@ KEYS_TEXT: Final = "Your account creates new keys faster than its limit allows."
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class LimitWait:
     """A new key is not allowed now: for how many seconds, by which limit, and the text for the client."""
 
     seconds: float
@@ -86,7 +86,7 @@ class Keys:
     asked_at: float = 0.0
 
 
-class Limits:
+class TenantLimits:
     """The limits and counts of all tenants, in one process. Memory grows with the tenants that are busy, no more."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Limits:
         self._requests: dict[str, Bucket] = {}
         self._new_keys: dict[str, Bucket] = {}
         self._keys: dict[str, Keys] = {}
-        self._counts: dict[str, Counter[Misuse]] = {}
+        self._counts: dict[str, Counter[TenantCounter]] = {}
 
     def admit(self, tenant: str) -> float | None:
         """Take a request of a tenant's, or say after how many seconds it may come."""
@@ -113,7 +113,7 @@ class Limits:
         bucket.consume(now)
         return None
 
-    def may_create(self, tenant: str) -> Wait | None:
+    def may_create(self, tenant: str) -> LimitWait | None:
         """Reserve a new key for a tenant, or say which limit forbids it. A reservation ends with `created` or
         `not_created`.
 
@@ -124,14 +124,14 @@ class Limits:
         if bucket is None and limits.new_keys is not None:
             bucket = self._new_keys[tenant] = Bucket(limits.new_keys, limits.new_key_burst, now)
         if bucket is not None and (seconds := bucket.wait(now)) > 0:
-            return Wait(seconds, "new_keys", KEYS_TEXT)
+            return LimitWait(seconds, "new_keys", KEYS_TEXT)
         if limits.active_keys is not None:
             keys = self._keys.setdefault(tenant, Keys(limits.active_keys))
             keys.asked_at = now
             known = keys.seen_at is not None and now - keys.seen_at <= BELIEVED
             if known and keys.seen + keys.made + keys.making >= keys.limit:
                 text = f"Your account may have {keys.limit} unexpired keys, and has reached that limit."
-                return Wait(UNTIL_KEYS_EXPIRE, "active_keys", text)
+                return LimitWait(UNTIL_KEYS_EXPIRE, "active_keys", text)
             keys.making += 1
         if bucket is not None:
             bucket.consume(now)
@@ -150,7 +150,7 @@ class Limits:
         if (bucket := self._new_keys.get(tenant)) is not None:
             bucket.give_back(self._clock())
 
-    def count(self, tenant: str, what: Misuse) -> None:
+    def count(self, tenant: str, what: TenantCounter) -> None:
         """Count something of a tenant's."""
         self._counts.setdefault(tenant, Counter())[what] += 1
 

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 
-class Misuse(StrEnum):
+class TenantCounter(StrEnum):
     """The counts of a tenant. The first three are usage; the others are misuse to discuss with the tenant."""
 
     REQUESTS = "requests"
@@ -29,7 +29,7 @@ class Misuse(StrEnum):
     PARAMS_INVALID = "params_invalid"
 
 
-Order: TypeAlias = Misuse | Literal["misuse"]
+UsageOrder: TypeAlias = TenantCounter | Literal["misuse"]
 """What tenants are compared by; `misuse` is the sum of all but requests, created and replayed."""
 
 # In the order of tenants, so that two processes that flush at once never wait for each other crosswise. A count that
@@ -73,7 +73,7 @@ RETURNING u.tenant_id
 """
 
 
-async def add(connection: AsyncConnection[Any], counts: Mapping[str, Mapping[Misuse, int]]) -> set[str]:
+async def add(connection: AsyncConnection[Any], counts: Mapping[str, Mapping[TenantCounter, int]]) -> set[str]:
     """Add counts of some tenants to those of this hour in one statement; returns the tenants whose counts were added.
 
     Those of the others are held by another session: add them again later.
@@ -108,7 +108,7 @@ SELECT m.* FROM summed m
 
 
 async def top(
-    connection: AsyncConnection[Any], *, since: datetime, by: Order = "misuse", limit: int = 20
+    connection: AsyncConnection[Any], *, since: datetime, by: UsageOrder = "misuse", limit: int = 20
 ) -> list[dict[str, Any]]:
     """The tenants with the highest counts since the start of an hour, without those at zero."""
     cursor = connection.cursor(row_factory=dict_row)

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeAlias
 Tokens: TypeAlias = tuple[str, ...]
 
 
-class Absent(Enum):
+class Missing(Enum):
     """The type of `MISSING`, which is not None: JSON has null."""
 
     MISSING = "missing"
 
 
-MISSING: Final = Absent.MISSING
+MISSING: Final = Missing.MISSING
 
 INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 

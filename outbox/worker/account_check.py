@@ -21,7 +21,7 @@ from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.observe import daemon_events, telemetry
 from idem.outbox.operator import pause
-from idem.outbox.providers.sender_identity import Credentials
+from idem.outbox.providers.sender_identity import SenderCredentials
 
 AGAIN: Final = 60.0
 """Seconds until it is asked again, while nobody could tell or another account answers."""
@@ -30,7 +30,7 @@ WATCH: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class AccountIdentity:
     """What is stored of an account. `first`: it was stored just now."""
 
     name: str
@@ -48,12 +48,12 @@ RETURNING a.identity, a.origin, a.first_seen_at = statement_timestamp()
 """
 
 
-async def see(connection: AsyncConnection[Any], name: LaneName, found: str, holder: str) -> Identity:
+async def see(connection: AsyncConnection[Any], name: LaneName, found: str, holder: str) -> AccountIdentity:
     """Keep what was found; what is stored as the account of this lane."""
     where = {"provider": name.provider, "account": name.account, "origin": name.origin}
     row = await (await connection.execute(SEE_ACCOUNT, {**where, "found": found, "holder": holder})).fetchone()
     assert row is not None
-    return Identity(*row)
+    return AccountIdentity(*row)
 
 
 KNOWN_ACCOUNT = """
@@ -62,14 +62,14 @@ SELECT a.identity, a.origin FROM idem.account_identities a
 """
 
 
-async def known(connection: AsyncConnection[Any], name: LaneName) -> Identity | None:
+async def known(connection: AsyncConnection[Any], name: LaneName) -> AccountIdentity | None:
     """What is stored as the account of this lane."""
     where = {"provider": name.provider, "account": name.account}
     row = await (await connection.execute(KNOWN_ACCOUNT, where)).fetchone()
-    return None if row is None else Identity(*row)
+    return None if row is None else AccountIdentity(*row)
 
 
-class AccountCheck:
+class AccountWatch:
     """One for each lane of a daemon, whose id is `holder`. It decides whether the lane is `served`."""
 
     def __init__(self, database: Database, name: LaneName, lane: Lane, holder: str, *, careful: bool = False) -> None:
@@ -80,7 +80,7 @@ class AccountCheck:
         self._careful = careful
         self._reported: str | None = None
         self._refused = False
-        self.credentials = Credentials(lane.account)
+        self.credentials = SenderCredentials(lane.account)
         self._confirmed: tuple[str, str] | None = None
         self._trouble = Trouble(f"account check {name.provider}/{name.account}")
         self.again: float | None = 0.0
@@ -94,7 +94,7 @@ class AccountCheck:
             lane.served = False
 
     def identity(self, credentials: str | None) -> str | None:
-        """Whose account these credentials are (`Credentials.now`), where the provider has confirmed it of them."""
+        """Whose account these credentials are (`SenderCredentials.now`), where the provider has confirmed it."""
         if self._confirmed is None or self._confirmed[1] != credentials:
             return None
         return self._confirmed[0]

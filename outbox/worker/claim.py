@@ -17,7 +17,7 @@ from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outbox.domain.transition import Row
+from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.settle.doubted_rows import C_IS_LISTED, O_IS_LISTED
 from idem.outbox.settle.replay_window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT, SENT_AS
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
@@ -36,7 +36,7 @@ class Claimed:
     sent before, which may count still.
     """
 
-    row: Row
+    row: OutboxRow
     request: FrozenRequest
     lease_ends: float
     send_by: float
@@ -215,7 +215,7 @@ async def claim(
         found = await with_requests(connection, token, found)
     claimed = [
         Claimed(
-            row=Row(
+            row=OutboxRow(
                 id=record.id, intent_id=record.intent_id, operation=record.operation, provider=lane.provider,
                 account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
                 attempt=record.attempt, provider_key=record.provider_key, live=True, step=record.step,
@@ -252,7 +252,7 @@ RETURNING id
 """  # noqa: S608
 
 
-async def mark_start(connection: AsyncConnection[Any], row: Row, *, needed: float) -> bool:
+async def mark_start(connection: AsyncConnection[Any], row: OutboxRow, *, needed: float) -> bool:
     """Commit that this claim is about to send, if its lease still has `needed` seconds.
 
     For providers that know no keys: a swept claim without this mark is proven not sent.
@@ -272,7 +272,7 @@ SELECT o.id, o.intent_id, o.operation, o.attempt, o.provider_key::text AS provid
 
 async def recover_lost_claim(
     database: Database, lane: LaneName, token: UUID, *, backend: int | None, patience: float
-) -> Sequence[Row]:
+) -> Sequence[OutboxRow]:
     """The rows of a claim whose answer was lost: nothing of them was sent, so they can be given back.
 
     The lost statement may still commit: the search is repeated until its backend is gone, or until `patience`
@@ -294,7 +294,7 @@ async def recover_lost_claim(
             gone, own = False, []
         if own or gone or loop.time() > until:
             return [
-                Row(
+                OutboxRow(
                     id=r.id, intent_id=r.intent_id, operation=r.operation, provider=lane.provider,
                     account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
                     attempt=r.attempt, provider_key=r.provider_key, live=True, step=r.step, sweeps=r.sweeps,

@@ -25,7 +25,7 @@ from idem.outbox.settle.result_writer import Settler
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
-from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import Claimed
 from idem.outbox.worker.fairness import Turns
 from idem.outbox.worker.probe import Probe
@@ -38,7 +38,7 @@ OTHERS_WAIT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class WorkerContext:
     """What the lanes of one worker share."""
 
     database: Database
@@ -75,13 +75,13 @@ class InFlight:
 class LaneWorker:
     """One lane of a worker: claims only what it can start now."""
 
-    def __init__(self, desk: Desk, name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
+    def __init__(self, desk: WorkerContext, name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
         self._desk = desk
         self.name = name
         self.lane = lane
         self._terms = terms
         self._turns = Turns()
-        self.account = AccountCheck(desk.database, name, lane, desk.life.id)
+        self.account = AccountWatch(desk.database, name, lane, desk.life.id)
         self._sender = Sender(lane.provider, self.account)
         self._probe = Probe(desk.database, name, lane)
         self._tasks: dict[asyncio.Task[None], InFlight] = {}

@@ -7,7 +7,7 @@ about something that is known to exist; the queue is tried where that cannot tel
 from __future__ import annotations
 
 from idem.outbox.calls import known_object
-from idem.outbox.calls.breaker import State
+from idem.outbox.calls.breaker import BreakerState
 from idem.outbox.calls.lane import Lane
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.lane_names import LaneName
@@ -31,7 +31,7 @@ class Probe:
         return (
             not self._lane.provider.contract.replays
             and breaker.openings > self._asked
-            and breaker.state(clock.boottime()) is State.HALF_OPEN
+            and breaker.state(clock.boottime()) is BreakerState.HALF_OPEN
         )
 
     async def ask(self, *, lease: float) -> None:

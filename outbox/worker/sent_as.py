@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from idem.outbox.database import installation
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers import sender_identity
-from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.account_check import AccountWatch
 
 CREDENTIALS: Final = "the credentials or the headers of the account"
 LOOKUPS: Final = "the rules of its look-ups"
@@ -32,7 +32,7 @@ def who(sent_as: int) -> int:
 class Sender:
     """One for each lane of a daemon."""
 
-    def __init__(self, provider: Provider, check: AccountCheck) -> None:
+    def __init__(self, provider: Provider, check: AccountWatch) -> None:
         self._check = check
         self._ways = sender_identity.ways(provider)
         self._secret: bytes | None = None

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from idem.outbox.database.pool import records
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Row
+from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.doubted_rows import C_IS_LISTED
 from idem.outbox.settle.key_rotation import Renewal
@@ -26,7 +26,7 @@ class Unfrozen:
     `written`: the params as JSON text, which may have a megabyte: the loop does not parse it.
     """
 
-    row: Row
+    row: OutboxRow
     terms: Terms
     written: str
     renewal: Renewal | None = None

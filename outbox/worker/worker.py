@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from idem.outbox.calls.breaker import State
+from idem.outbox.calls.breaker import BreakerState
 from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.daemon import fleet
@@ -22,14 +22,14 @@ from idem.outbox.settle.rendering import Renderer
 from idem.outbox.settle.result_writer import Settler
 from idem.outbox.values import clock
 from idem.outbox.worker.freezing import Freezer
-from idem.outbox.worker.lane_worker import Desk, LaneWorker
+from idem.outbox.worker.lane_worker import LaneWorker, WorkerContext
 
 if TYPE_CHECKING:
     from idem.outbox.handlers.runner import HandlerRunner
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class WorkerPass:
     """What one pass did."""
 
     claimed: int
@@ -56,7 +56,7 @@ class Worker:
         self.life.tokens = lambda: list(self.settler.held)
         self._renderer = Renderer()
         self._freezer = Freezer(database, catalogue)
-        desk = Desk(database, self.settler, self._renderer, self.life, self.settings)
+        desk = WorkerContext(database, self.settler, self._renderer, self.life, self.settings)
         self.lanes = []
         for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
             known = catalogue.providers[provider]
@@ -72,7 +72,7 @@ class Worker:
         return [
             f"{each.name.provider}/{each.name.account}"
             for each in self.lanes
-            if each.lane.breaker.state(now) is not State.CLOSED
+            if each.lane.breaker.state(now) is not BreakerState.CLOSED
         ]
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -119,7 +119,7 @@ class Worker:
             await self.life.end(self.database)
         await self.close()
 
-    async def run_once(self) -> Pass:
+    async def run_once(self) -> WorkerPass:
         """One pass: render what was accepted by SQL; over all lanes claim, call, settle; then tell the handlers."""
         await self._freezer.once()
         settling = asyncio.create_task(self.settler.run())
@@ -133,7 +133,7 @@ class Worker:
             with contextlib.suppress(asyncio.CancelledError):
                 await settling
         fates = {fate: n - before.get(fate, 0) for fate, n in self.settler.fates.items() if n > before.get(fate, 0)}
-        return Pass(claimed, fates, await self._handlers.run_once() if self._handlers is not None else 0)
+        return WorkerPass(claimed, fates, await self._handlers.run_once() if self._handlers is not None else 0)
 
     async def close(self) -> None:
         """Close clients and threads; the database is the caller's."""

@@ -14,7 +14,7 @@ from idem.outbox.database.pool import records
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.provider import Item
 from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.reconciler.ledger.compare import Ours
+from idem.reconciler.ledger.compare import LedgerCall
 from idem.reconciler.webhooks.matching import provider_key
 
 # By the key, of any generation; and by the reference, which several calls may have. LIMIT and OFFSET in the subqueries
@@ -61,22 +61,22 @@ MANY = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class LedgerMatch:
     """What an object is about: `ours` by its key, or by a reference that no other call has; `known`: every call that
     has either."""
 
-    ours: Ours | None
-    known: tuple[Ours, ...]
+    ours: LedgerCall | None
+    known: tuple[LedgerCall, ...]
 
 
-async def find(connection: AsyncConnection[Any], lane: LaneName, items: Sequence[Item]) -> list[Match]:
+async def find(connection: AsyncConnection[Any], lane: LaneName, items: Sequence[Item]) -> list[LedgerMatch]:
     """The calls of this account that each object is about."""
     where = {"provider": lane.provider, "account": lane.account, "limit": MANY}
     shown = {"keys": [provider_key(item.key) for item in items], "references": [item.reference for item in items]}
     found = await (await records(connection).execute(FIND, where | shown)).fetchall()
     known = await describe(connection, [row.intent_id for row in found])
-    by_key: dict[int, Ours] = {}
-    all_of: list[dict[UUID, Ours]] = [{} for _ in items]
+    by_key: dict[int, LedgerCall] = {}
+    all_of: list[dict[UUID, LedgerCall]] = [{} for _ in items]
     for row in found:
         ours = known[row.intent_id]
         all_of[row.place - 1].setdefault(ours.intent_id, ours)
@@ -86,18 +86,18 @@ async def find(connection: AsyncConnection[Any], lane: LaneName, items: Sequence
     return [_match(by_key.get(place), tuple(each.values())) for place, each in enumerate(all_of)]
 
 
-def _match(by_key: Ours | None, known: tuple[Ours, ...]) -> Match:
-    return Match(by_key or (known[0] if len(known) == 1 else None), known)
+def _match(by_key: LedgerCall | None, known: tuple[LedgerCall, ...]) -> LedgerMatch:
+    return LedgerMatch(by_key or (known[0] if len(known) == 1 else None), known)
 
 
-async def describe(connection: AsyncConnection[Any], intents: Sequence[UUID]) -> dict[UUID, Ours]:
+async def describe(connection: AsyncConnection[Any], intents: Sequence[UUID]) -> dict[UUID, LedgerCall]:
     """What this ledger says of these intents."""
     rows = await (await records(connection).execute(DESCRIBE, {"intents": list(set(intents))})).fetchall()
     return {row.intent_id: _ours(row) for row in rows}
 
 
-def _ours(row: Any) -> Ours:
-    return Ours(
+def _ours(row: Any) -> LedgerCall:
+    return LedgerCall(
         intent_id=row.intent_id,
         # What the caller's own code sends has no frozen request.
         row_id=row.open_row or row.outbox_id,

@@ -11,7 +11,7 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.ledger.report import Checked
-from idem.reconciler.ledger.walk import Walk
+from idem.reconciler.ledger.walk import LedgerWalk
 from idem.reconciler.ledger.window import Since, window
 
 Lanes: TypeAlias = Sequence[tuple[LaneName, Lane]]
@@ -33,5 +33,5 @@ async def check(
     Raises OperatorRefused (`ensure`), and what an unreachable database raises: what was written until then stays.
     """
     renderer = Renderer()
-    walks = [Walk(database, catalogue, renderer, lane_name, lane, dry_run) for lane_name, lane in lanes]
+    walks = [LedgerWalk(database, catalogue, renderer, lane_name, lane, dry_run) for lane_name, lane in lanes]
     return Checked(tuple([await walk.run(since) for walk in walks]), dry_run)

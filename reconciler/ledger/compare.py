@@ -22,7 +22,7 @@ from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.outbox.settle.endings import another
 from idem.outbox.values import storable
 
-Kind: TypeAlias = Literal["matched", "settled_now", "ours_only", "theirs_only", "foreign", "open"]
+ComparedAs: TypeAlias = Literal["matched", "settled_now", "ours_only", "theirs_only", "foreign", "open"]
 """What an object or an intent is counted as.
 
 matched: both sides say the same. settled_now: it was not settled here, and its own object says how it ended. ours_only:
@@ -34,7 +34,7 @@ SCALARS: Final = (str, int, float)
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class LedgerCall:
     """A call of this ledger. `row_id` is its outbox row, which may have left; `status` is None when it has.
 
     `live`: a claim of it is being made now. `object_end`: what is known of an object that was not at its end when the
@@ -90,7 +90,7 @@ class Difference:
 class Reading:
     """What an object is counted as, and why: `differs` where both sides have it, `ours_by` where only theirs has."""
 
-    kind: Kind
+    kind: ComparedAs
     differs: tuple[Difference, ...] = ()
     ours_by: str = ""
 
@@ -101,7 +101,7 @@ SETTLED_NOW: Final = Reading("settled_now")
 
 
 def read(
-    item: Item, ours: Ours | None, contract: Contract, *, void: bool = False, wanted: str | None = None
+    item: Item, ours: LedgerCall | None, contract: Contract, *, void: bool = False, wanted: str | None = None
 ) -> Reading:
     """What an object is beside `ours`; None: nothing in this ledger has its key or reference.
 
@@ -137,17 +137,17 @@ def read(
             return MATCHED
 
 
-def same_object(ours: Ours, item: Item, wanted: str | None) -> bool:
+def same_object(ours: LedgerCall, item: Item, wanted: str | None) -> bool:
     """Whether this is the object that an intent is known by, and no other one beside it."""
     return not another(ours.reference, item.reference) and (wanted is None or item.kind == wanted)
 
 
-def _at_rest(ours: Ours) -> bool:
+def _at_rest(ours: LedgerCall) -> bool:
     # Also when its row has left, because its key has expired.
     return ours.status in (OutboxStatus.HELD, None) and ours.state is KeyState.FAILED_RETRYABLE
 
 
-def _unsettled(item: Item, ours: Ours) -> Reading:
+def _unsettled(item: Item, ours: LedgerCall) -> Reading:
     if item.said is None and _at_rest(ours):
         # We say that nothing happened, and there is something, whatever its state.
         return Reading("theirs_only", (Difference("outcome", "not_executed", _there(item)),))
@@ -158,7 +158,7 @@ def _unsettled(item: Item, ours: Ours) -> Reading:
     return SETTLED_NOW
 
 
-def _succeeded(item: Item, ours: Ours) -> Reading:
+def _succeeded(item: Item, ours: LedgerCall) -> Reading:
     there = item.said
     refused = isinstance(there, Refused)
     if another(ours.reference, item.reference):
@@ -176,7 +176,7 @@ def _succeeded(item: Item, ours: Ours) -> Reading:
     return Reading("theirs_only", differs) if differs else MATCHED
 
 
-def _did_not_happen(item: Item, ours: Ours) -> Reading:
+def _did_not_happen(item: Item, ours: LedgerCall) -> Reading:
     same = not another(ours.reference, item.reference)
     if isinstance(item.said, Refused) or (item.said is None and ours.outcome == "refused" and same):
         return MATCHED

@@ -21,7 +21,7 @@ from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import record
 from idem.outbox.values import storable
-from idem.reconciler.ledger.compare import Difference, Ours
+from idem.reconciler.ledger.compare import Difference, LedgerCall
 
 
 def utc(seconds: float) -> str:
@@ -39,7 +39,7 @@ class Discrepancy:
     kind: Literal["ours_only", "theirs_only"]
     provider: str
     account: str
-    ours: Ours | None
+    ours: LedgerCall | None
     item: Item | None
     differs: tuple[Difference, ...]
     ours_by: str

@@ -31,8 +31,8 @@ from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
 from idem.outbox.values.errors import ConfigError, Unrenderable
 from idem.reconciler.ledger import calls, compare, discrepancies
-from idem.reconciler.ledger.calls import Match
-from idem.reconciler.ledger.compare import Ours, Reading
+from idem.reconciler.ledger.calls import LedgerMatch
+from idem.reconciler.ledger.compare import LedgerCall, Reading
 from idem.reconciler.ledger.discrepancies import Discrepancy
 from idem.reconciler.ledger.report import LaneReport
 from idem.reconciler.ledger.window import Since, window
@@ -49,11 +49,11 @@ SPARE: Final = 60.0
 """Seconds that a question may wait for its slot."""
 
 
-class Ended(Exception):
+class WalkStopped(Exception):
     """The walk cannot go on. The text says why, for people."""
 
 
-class Walk:
+class LedgerWalk:
     """The walk over one lane."""
 
     def __init__(
@@ -91,8 +91,8 @@ class Walk:
             await self._theirs(*report.window)
             await self._of_ours(*report.window)
             if report.counts["not_compared"]:
-                raise Ended(f"not everything could be compared: {report.why or 'see the log'}")
-        except (Ended, ListFailed, ConfigError, Unrenderable) as error:
+                raise WalkStopped(f"not everything could be compared: {report.why or 'see the log'}")
+        except (WalkStopped, ListFailed, ConfigError, Unrenderable) as error:
             report.walked, report.why = "incomplete", str(error)
         return report
 
@@ -117,9 +117,9 @@ class Walk:
         async with self._database.connection() as connection:
             paused = await pause.read(connection, self._name.provider, self._name.account)
         if paused.looks:
-            raise Ended(f"look-ups are paused: `idem resume {self._name.provider}`, then check again")
+            raise WalkStopped(f"look-ups are paused: `idem resume {self._name.provider}`, then check again")
         if self._report.discrepancies >= MOST:
-            raise Ended(
+            raise WalkStopped(
                 f"{MOST} discrepancies and more: check `deployment_tag`, `list.key` and `list.reference` of the "
                 "contract first"
             )
@@ -154,7 +154,7 @@ class Walk:
         self._objects.add(digest)
         return True
 
-    async def _count(self, item: Item, match: Match, *, again: bool = True, fresh: bool = False) -> None:
+    async def _count(self, item: Item, match: LedgerMatch, *, again: bool = True, fresh: bool = False) -> None:
         counts = self._report.counts
         if match.ours is None and match.known:
             # Several calls have this reference: it is known here, and speaks for none of them.
@@ -188,21 +188,21 @@ class Walk:
         else:
             counts["open"] += 1
 
-    def _is_new_end(self, ours: Ours) -> bool:
+    def _is_new_end(self, ours: LedgerCall) -> bool:
         assert self._report.window is not None
         return ours.settled_at is not None and ours.settled_at.timestamp() > self._report.window[1]
 
-    def _wanted(self, ours: Ours | None) -> str | None:
+    def _wanted(self, ours: LedgerCall | None) -> str | None:
         return None if ours is None else self._lane.provider.kind(ours.path)
 
-    async def _is_void(self, item: Item, ours: Ours | None) -> bool:
+    async def _is_void(self, item: Item, ours: LedgerCall | None) -> bool:
         key = provider_key(item.key)
         if ours is None or ours.row_id is None or key is None or not isinstance(item.said, Refused):
             return False
         async with self._database.connection() as connection:
             return await key_rotation.is_void(connection, ours.row_id, key)
 
-    async def _settle(self, item: Item, ours: Ours) -> bool:
+    async def _settle(self, item: Item, ours: LedgerCall) -> bool:
         """Apply what the object says, through the gate; False: the call has moved, and must be read again."""
         assert item.said is not None and ours.row_id is not None  # `compare` asks for it
         report, terms = self._report, self._catalogue.cautious(ours.operation, self._name.provider)
@@ -234,7 +234,7 @@ class Walk:
             case _:
                 return False
 
-    async def _open(self, item: Item | None, ours: Ours | None, reading: Reading) -> bool:
+    async def _open(self, item: Item | None, ours: LedgerCall | None, reading: Reading) -> bool:
         assert self._report.window is not None
         found = Discrepancy(
             "ours_only" if item is None else "theirs_only", self._name.provider, self._name.account, ours, item,
@@ -266,7 +266,7 @@ class Walk:
                 return
             after, at = ended[-1]
 
-    async def _confirm(self, ours: Ours) -> None:
+    async def _confirm(self, ours: LedgerCall) -> None:
         contract = self._lane.provider.contract
         lease_ends = clock.boottime() + SPARE + self._lane.margin + contract.deadline
         look, seen = await self._lane.ask(ours.question, lease_ends=lease_ends)
@@ -282,7 +282,7 @@ class Walk:
             case _:
                 key = ours.keys[0] if ours.keys else None
                 shown = Item(look.reference, key, look, look.status, kind=self._wanted(ours))
-                await self._count(shown, Match(ours, (ours,)), fresh=True)
+                await self._count(shown, LedgerMatch(ours, (ours,)), fresh=True)
 
 
 def _digest(of: bytes) -> int:

@@ -22,7 +22,7 @@ from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values.errors import ConfigError
 from idem.reconciler.webhooks import hints
 from idem.reconciler.webhooks.delivery import Delivery
-from idem.reconciler.webhooks.matching import Match, provider_key
+from idem.reconciler.webhooks.matching import MatchedCall, provider_key
 
 Verdict: TypeAlias = Literal[
     "applied", "stored", "agrees", "later_fact", "conflict", "noted", "ignored", "unmatched", "deferred", "duplicate",
@@ -50,7 +50,7 @@ class Ready:
     """
 
     delivery: Delivery
-    match: Match
+    match: MatchedCall
     terms: Terms
     answer: Answer | None = None
     letters: tuple[DeadLetter, ...] = ()
@@ -91,7 +91,7 @@ class Ready:
 
 
 async def ready(
-    catalogue: Catalogue, renderer: Renderer, delivery: Delivery, match: Match, *, fetched: Seen | None = None
+    catalogue: Catalogue, renderer: Renderer, delivery: Delivery, match: MatchedCall, *, fetched: Seen | None = None
 ) -> Ready:
     """Render what the client will hear. An operation that is not known here renders nothing.
 

@@ -12,15 +12,15 @@ from idem.outbox.api.responses import response
 from idem.outbox.config.endpoint_settings import EndpointSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.http_server.body_memory import Memory, Reservation, full
+from idem.outbox.http_server.body_memory import BodyMemory, Reservation, full
 from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.webhooks import endpoint
 from idem.reconciler.webhooks.ingest import ingest
 from idem.reconciler.webhooks.signature_checks import checked
 
-Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
-Opened: TypeAlias = Callable[[], Awaitable[Database]]
+RequestHeaders: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
+OpenDatabase: TypeAlias = Callable[[], Awaitable[Database]]
 Elsewhere: TypeAlias = Callable[[Coroutine[Any, Any, list[Any]]], Awaitable[list[Any]]]
 """Runs something on another event loop, and gives its result to this one."""
 
@@ -30,7 +30,7 @@ async def take(
     catalogue: Catalogue,
     renderer: Renderer,
     provider: str,
-    headers: Headers,
+    headers: RequestHeaders,
     body: bytes,
     account: str | None,
 ) -> str:
@@ -42,7 +42,7 @@ async def take(
     return ", ".join([await ingest(database, catalogue, renderer, delivery) for delivery in deliveries])
 
 
-def _raw(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
+def _raw(headers: RequestHeaders) -> Sequence[tuple[bytes, bytes]]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return [(_bytes(name).lower(), _bytes(value)) for name, value in pairs]
 
@@ -58,13 +58,15 @@ class Mounted:
     are not told to what is mounted, and connections must not keep its loop from ending.
     """
 
-    def __init__(self, opened: Opened, elsewhere: Elsewhere, catalogue: Catalogue, settings: EndpointSettings) -> None:
+    def __init__(
+        self, opened: OpenDatabase, elsewhere: Elsewhere, catalogue: Catalogue, settings: EndpointSettings
+    ) -> None:
         self._opened = opened
         self._elsewhere = elsewhere
         self._catalogue = catalogue
         self._settings = settings
         self._app: Any = None
-        self._memory = Memory(settings.max_unverified)
+        self._memory = BodyMemory(settings.max_unverified)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":

@@ -26,8 +26,8 @@ from idem.outbox.api.store import Store
 from idem.outbox.config.endpoint_settings import EndpointSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.webhook import Reply
-from idem.outbox.http_server.body_memory import Memory, Reservation
+from idem.outbox.domain.webhook import WebhookReply
+from idem.outbox.http_server.body_memory import BodyMemory, Reservation
 from idem.outbox.http_server.problems import JSON, ProblemError, encoded
 from idem.outbox.observe import telemetry
 from idem.outbox.settle.rendering import Renderer
@@ -70,7 +70,7 @@ class _Desk:
         self._settings = settings
         self._store = Store(database, settings.timeout)
         self._renderer = Renderer()
-        self._memory = Memory(settings.max_unverified)
+        self._memory = BodyMemory(settings.max_unverified)
 
     async def take(self, request: Request) -> Response:
         """One delivery. Raises ProblemError."""
@@ -100,7 +100,7 @@ class _Desk:
 
     def _reply(self, provider: str, deliveries: Sequence[Delivery], verdicts: Sequence[str]) -> Response:
         webhook = self._catalogue.providers[provider].webhook
-        wanted = Reply() if webhook is None else webhook.reply
+        wanted = WebhookReply() if webhook is None else webhook.reply
         if wanted.body is not None:
             return Response(wanted.body, wanted.status, media_type=wanted.media_type)
         told = [

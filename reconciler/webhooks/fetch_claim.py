@@ -15,8 +15,8 @@ from idem.outbox.domain.provider import Question
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.webhook import Event
 from idem.reconciler.webhooks.applying import Verdict
-from idem.reconciler.webhooks.matching import Match, provider_key
-from idem.reconciler.webhooks.waiting_events import Waiting
+from idem.reconciler.webhooks.matching import MatchedCall, provider_key
+from idem.reconciler.webhooks.waiting_events import WaitingEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Hint:
     """A taken hint, with what the provider is asked about its row; `status` None: the row has left. `overridden`: an
     operator was sure of the contrary, so that nothing waits for it any more. `later`: a later fact, when it came."""
 
-    waiting: Waiting
-    match: Match
+    waiting: WaitingEvent
+    match: MatchedCall
     status: OutboxStatus | None
     absences: int
     keys: tuple[str, ...]
@@ -105,7 +105,7 @@ async def take(connection: AsyncConnection[Any], lane: LaneName, *, lease: float
 
 
 def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
-    taken = Waiting(
+    taken = WaitingEvent(
         id=row.id,
         provider=lane.provider,
         account=lane.account,
@@ -120,7 +120,7 @@ def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
     )
     return Hint(
         waiting=taken,
-        match=Match(row.outbox_id, row.intent_id, row.operation),
+        match=MatchedCall(row.outbox_id, row.intent_id, row.operation),
         status=None if row.status is None else OutboxStatus(row.status),
         absences=row.absences,
         keys=tuple(row.keys),

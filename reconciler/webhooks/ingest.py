@@ -34,13 +34,13 @@ Found = TypeVar("Found")
 Work = Callable[[AsyncConnection[Any]], Awaitable[Found]]
 
 
-class Run(Protocol):
+class RunBounded(Protocol):
     """Does a piece of work with a connection, and ends within a bound."""
 
     def __call__(self, work: Work[Found], /) -> Awaitable[Found]: ...
 
 
-async def take(run: Run, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
+async def take(run: RunBounded, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
     """Store and apply a verified event; what became of it, when it has committed.
 
     The answer is rendered between two short uses of a connection: that is user code, and no transaction is open.
@@ -61,7 +61,7 @@ async def take(run: Run, catalogue: Catalogue, renderer: Renderer, delivery: Del
 
 
 async def take_all(
-    run: Run, catalogue: Catalogue, renderer: Renderer, deliveries: Sequence[Delivery]
+    run: RunBounded, catalogue: Catalogue, renderer: Renderer, deliveries: Sequence[Delivery]
 ) -> tuple[Verdict, ...]:
     """The events of one delivery, one transaction each, in their order.
 

@@ -13,7 +13,7 @@ from idem.outbox.domain.webhook import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class MatchedCall:
     """The call: its outbox row, which may have left, and its intent. A row is one step of its intent (hazard 57).
 
     `path`: of its request.
@@ -48,7 +48,7 @@ SELECT DISTINCT r.outbox_id AS row_id, r.intent_id, n.operation, r.path
 """
 
 
-async def match(connection: AsyncConnection[Any], provider: str, account: str, event: Event) -> Match | None:
+async def match(connection: AsyncConnection[Any], provider: str, account: str, event: Event) -> MatchedCall | None:
     """The call that the event is about, among those of this account alone (hazard 18).
 
     None: there is none yet; or a reference that two calls share, which is no match of either.
@@ -58,11 +58,11 @@ async def match(connection: AsyncConnection[Any], provider: str, account: str, e
     for key in map(provider_key, event.keys):
         found = None if key is None else await (await cursor.execute(BY_KEY, {**about, "key": key})).fetchone()
         if found is not None:
-            return Match(*found)
+            return MatchedCall(*found)
     if event.reference is None:
         return None
     several = await (await cursor.execute(BY_REFERENCE, about)).fetchall()
-    return Match(*several[0]) if len(several) == 1 else None
+    return MatchedCall(*several[0]) if len(several) == 1 else None
 
 
 def provider_key(text: str | None) -> UUID | None:

@@ -15,7 +15,7 @@ from idem.reconciler.webhooks import applying, unmatched, waiting_events
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.ingest import FIRST_TRY, decide, due_again
 from idem.reconciler.webhooks.matching import match
-from idem.reconciler.webhooks.waiting_events import LEASE, Waiting
+from idem.reconciler.webhooks.waiting_events import LEASE, WaitingEvent
 
 SLOWEST: Final = 3600.0
 """Seconds at most between two tries of what failed."""
@@ -61,7 +61,7 @@ async def look_again(
             wanted = {"providers": providers, "limit": limit, "lease": LEASE}
             rows = await (await records(connection).execute(TAKE, wanted)).fetchall()
         for row in rows:
-            taken = Waiting(**{**row._asdict(), "body": None if row.body is None else bytes(row.body)})
+            taken = WaitingEvent(**{**row._asdict(), "body": None if row.body is None else bytes(row.body)})
             try:
                 done += await _try(database, catalogue, renderer, taken)
             except AWAY:
@@ -78,7 +78,7 @@ async def look_again(
     return done
 
 
-async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, taken: Waiting) -> int:
+async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, taken: WaitingEvent) -> int:
     provider = catalogue.providers[taken.provider]
     event = await taken.read(provider)
     async with database.connection() as connection:
@@ -116,7 +116,7 @@ async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, tak
     return int(verdict not in ("hint", "early"))
 
 
-def _why_lost(taken: Waiting, event: Event | None) -> str:
+def _why_lost(taken: WaitingEvent, event: Event | None) -> str:
     if event is not None:
         return "its body can no longer be read as an event of this call: the current contract finds no key of the call"
     if taken.body is None:

@@ -23,7 +23,7 @@ from idem.outbox.values import json_pointer, threads
 from idem.reconciler.webhooks.applying import Verdict
 from idem.reconciler.webhooks.ingest import FIRST_TRY, decide
 from idem.reconciler.webhooks.matching import provider_key
-from idem.reconciler.webhooks.waiting_events import Waiting
+from idem.reconciler.webhooks.waiting_events import WaitingEvent
 
 YOUNG: Final = 86400.0
 DAILY: Final = 86400.0
@@ -38,7 +38,9 @@ MOST_POINTERS: Final = 60
 DEEPEST: Final = 5
 
 
-async def wait_on(connection: AsyncConnection[Any], waiting: Waiting, event: Event | None, contract: Contract) -> None:
+async def wait_on(
+    connection: AsyncConnection[Any], waiting: WaitingEvent, event: Event | None, contract: Contract
+) -> None:
     """Write that an event still matches nothing, and what follows from its age.
 
     None: the contract as it is now reads no such event. It waits on all the same: the one that took it in did, and so
@@ -70,7 +72,7 @@ def is_one_of_ours(text: str) -> bool:
     return key is not None and key.version == 8
 
 
-def _next_look(waiting: Waiting, horizon: float | None) -> float:
+def _next_look(waiting: WaitingEvent, horizon: float | None) -> float:
     """Seconds until it is looked at again: a quarter of its age, so at each tick while it is young."""
     again = DAILY if waiting.age > YOUNG else min(max(FIRST_TRY, waiting.age / 4), SLOWEST)
     if horizon is not None and waiting.age < horizon:
@@ -78,12 +80,12 @@ def _next_look(waiting: Waiting, horizon: float | None) -> float:
     return again
 
 
-def _foreign_look(waiting: Waiting) -> float | None:
+def _foreign_look(waiting: WaitingEvent) -> float | None:
     # There may be very many of them: a few looks, further and further apart, then only when the reference is written.
     return None if waiting.age > 2 * YOUNG else min(max(FIRST_TRY, waiting.age * 4), DAILY)
 
 
-async def _bury(connection: AsyncConnection[Any], waiting: Waiting, event: Event) -> None:
+async def _bury(connection: AsyncConnection[Any], waiting: WaitingEvent, event: Event) -> None:
     named = next((key for key in event.keys if is_one_of_ours(key)), None)
     key = provider_key(named or event.key)
     details = {

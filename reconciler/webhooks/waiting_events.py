@@ -24,7 +24,7 @@ FAILURES_THAT_NEED_A_PERSON: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingEvent:
     """A taken event. `tries`: how often it could not be applied, this try included; `age` in seconds.
 
     `place`: where among the events of its body it stands. `out_of_time`: as in `Delivery`.
@@ -57,7 +57,7 @@ SELECT w.id FROM idem.webhook_events w
 """
 
 
-async def still_waits(connection: AsyncConnection[Any], waiting: Waiting) -> bool:
+async def still_waits(connection: AsyncConnection[Any], waiting: WaitingEvent) -> bool:
     """Whether it is as it was when it was taken; locks it for the rest of the transaction."""
     guard = {"id": waiting.id, "verdict": waiting.verdict, "tries": waiting.tries}
     return await (await connection.execute(STILL_WAITS, guard)).fetchone() is not None
@@ -70,7 +70,7 @@ UPDATE idem.webhook_events SET retry_at = statement_timestamp() + make_interval(
 
 
 async def failed(
-    connection: AsyncConnection[Any], waiting: Waiting, error: str, *, again: float, at_once: bool = False
+    connection: AsyncConnection[Any], waiting: WaitingEvent, error: str, *, again: float, at_once: bool = False
 ) -> None:
     """Put a try off that has failed, with a dead letter if it was one too many (`at_once`: one is)."""
     async with after_commit.transaction(connection):
@@ -78,7 +78,7 @@ async def failed(
         await bury(connection, waiting, error, at_once=at_once)
 
 
-async def bury(connection: AsyncConnection[Any], waiting: Waiting, error: str, *, at_once: bool = False) -> None:
+async def bury(connection: AsyncConnection[Any], waiting: WaitingEvent, error: str, *, at_once: bool = False) -> None:
     """The dead letter of an event that has failed often enough. It is tried on: what failed may be mended."""
     if waiting.intent_id is None or (waiting.tries < FAILURES_THAT_NEED_A_PERSON and not at_once):
         return

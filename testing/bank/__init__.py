@@ -6,43 +6,43 @@ that a test can compare what the provider did with what its client believes.
 
 from idem.testing.bank.bank import Bank
 from idem.testing.bank.errors import BankError, LogCorrupt, LogInUse, SettingsError
-from idem.testing.bank.faults import Fault, FaultName
+from idem.testing.bank.faults import BankFault, FaultName
 from idem.testing.bank.log import Log, Request, Resend, read_log
 from idem.testing.bank.process import run
 from idem.testing.bank.records import Changed, Payment, Received, WebhookSent
-from idem.testing.bank.script import Happening, Match, Script, Step, kill_pid_on_effect
-from idem.testing.bank.settings import Account, Api, BankSettings, CancelByKey, Replay, WebhookOrder
-from idem.testing.bank.shape import Look, Said, Shape
+from idem.testing.bank.script import Happening, RequestMatch, Script, ScriptStep, kill_pid_on_effect
+from idem.testing.bank.settings import BankAccount, BankApi, BankSettings, CancelByKey, SecondRequest, WebhookOrder
+from idem.testing.bank.shape import BankLook, BankShape, StatusWords
 from idem.testing.bank.signatures import signature, stripe_signature
 from idem.testing.bank.stripe.settings import StripeSettings
 from idem.testing.bank.stripe.views import stripe_events, stripe_objects
 
 __all__ = [
-    "Account",
-    "Api",
     "Bank",
+    "BankAccount",
+    "BankApi",
     "BankError",
+    "BankFault",
+    "BankLook",
     "BankSettings",
+    "BankShape",
     "CancelByKey",
     "Changed",
-    "Fault",
     "FaultName",
     "Happening",
     "Log",
     "LogCorrupt",
     "LogInUse",
-    "Look",
-    "Match",
     "Payment",
     "Received",
-    "Replay",
     "Request",
+    "RequestMatch",
     "Resend",
-    "Said",
     "Script",
+    "ScriptStep",
+    "SecondRequest",
     "SettingsError",
-    "Shape",
-    "Step",
+    "StatusWords",
     "StripeSettings",
     "WebhookOrder",
     "WebhookSent",

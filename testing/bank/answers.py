@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Answer:
+class BankAnswer:
     """What the bank would say, whatever then becomes of it on the wire. `effect`: `made`, `replayed` or None.
     `own`: the bank gives it, and not a proxy in front of it."""
 
@@ -25,13 +25,13 @@ def encoded(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def refusal(status: int, code: str, message: str, *, type: str = "invalid_request_error", **headers: str) -> Answer:
+def refusal(status: int, code: str, message: str, *, type: str = "invalid_request_error", **headers: str) -> BankAnswer:
     """An error in the bank's own shape. Headers are given with `_` for `-`."""
     content = {"error": {"type": type, "code": code, "message": message}}
-    return Answer(status, encoded(content), {name.replace("_", "-"): value for name, value in headers.items()})
+    return BankAnswer(status, encoded(content), {name.replace("_", "-"): value for name, value in headers.items()})
 
 
-def by_fault(name: str, seconds: float | None) -> Answer:
+def by_fault(name: str, seconds: float | None) -> BankAnswer:
     """The answer that a fault gives in place of the real one: `401`, `409`, `422`, `429`, `lock_timeout`, `503`, `500`,
     `html_403`."""
     wait = str(math.ceil(seconds or 0))
@@ -52,16 +52,16 @@ def by_fault(name: str, seconds: float | None) -> Answer:
             return refusal(500, "internal_error", "Something went wrong.", type="api_error")
         case "html_403":
             page = b"<html><head><title>403 Forbidden</title></head><body><h1>Request blocked</h1></body></html>"
-            return Answer(403, page, {"content-type": "text/html"}, own=False)
+            return BankAnswer(403, page, {"content-type": "text/html"}, own=False)
         case _:
             raise AssertionError(name)
 
 
-def in_flight() -> Answer:
+def in_flight() -> BankAnswer:
     """The first request with this key has not ended."""
     return refusal(409, "idempotency_key_in_use", "A request with this key is running.", type="idempotency_error")
 
 
-def unauthorized() -> Answer:
+def unauthorized() -> BankAnswer:
     """No account has this token."""
     return refusal(401, "invalid_token", "No account has this token.", type="authentication_error")

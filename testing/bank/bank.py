@@ -11,19 +11,19 @@ from idem.testing.bank.book import Book
 from idem.testing.bank.cache import KeyCache
 from idem.testing.bank.clock import Clock
 from idem.testing.bank.control import Control, stats
-from idem.testing.bank.faults import Fault
+from idem.testing.bank.faults import BankFault
 from idem.testing.bank.hooks import Hooks
 from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.log import Log
 from idem.testing.bank.payments import Payments
 from idem.testing.bank.records import Changed, ClockShifted, Payment, Record, Remembered, Voided
-from idem.testing.bank.script import Callback, Event, Matcher, Script, Step
+from idem.testing.bank.script import Callback, Event, Matcher, Script, ScriptStep
 from idem.testing.bank.server import Server
-from idem.testing.bank.settings import Account, Api, BankSettings
+from idem.testing.bank.settings import BankAccount, BankApi, BankSettings
 from idem.testing.bank.stripe.counter import StripeCounter
 from idem.testing.bank.stripe.register import Register
 from idem.testing.bank.stripe.views import stripe_events, stripe_objects
-from idem.testing.bank.teller import Teller
+from idem.testing.bank.teller import BankTeller
 from idem.testing.bank.webhooks import Webhooks
 
 
@@ -46,7 +46,7 @@ class Bank:
         self._stripe = StripeCounter(self.settings, self._clock, self._ledger, self._register, self._cache)
         self._webhooks = Webhooks(self.settings, self._clock, self._ledger, self._book, self._stripe.body)
         control = Control(self._ledger, self._script, self._shift)
-        self._teller = Teller(
+        self._teller = BankTeller(
             self.settings,
             self._clock,
             self._ledger,
@@ -58,7 +58,7 @@ class Bank:
             control,
         )
         self._server = Server(self._teller, idle_seconds=self.settings.idle_seconds, max_body=self.settings.max_body)
-        self._stripe_accounts = {each.name for each in self.settings.accounts if each.api is Api.STRIPE}
+        self._stripe_accounts = {each.name for each in self.settings.accounts if each.api is BankApi.STRIPE}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._port: int | None = None
         for rule in self.settings.script:
@@ -90,16 +90,17 @@ class Bank:
         """The numbers of `GET /_bank/stats`."""
         return {**stats(self.log), "script_left": self._script.left()}
 
-    def script(self, match: Matcher, steps: Iterable["str | Fault | Step | dict[str, Any] | None"]) -> None:
-        """Let the next requests that match meet these steps, one each: a fault's name (`none`: no fault), a `Fault`,
-        a `Step` or its members. `match`: a `Match`, its members, a function of the request, None for every POST.
+    def script(self, match: Matcher, steps: Iterable[str | BankFault | ScriptStep | dict[str, Any] | None]) -> None:
+        """Let the next requests that match meet these steps, one each: a fault's name (`none`: no fault), a
+        `BankFault`, a `ScriptStep` or its members. `match`: a `RequestMatch`, its members, a function of the
+        request, None for every POST.
 
         Raises:
             SettingsError: the match or a step is not understood.
         """
         self._script.add(match, steps)
 
-    def add_account(self, account: Account) -> None:
+    def add_account(self, account: BankAccount) -> None:
         """Serve one more account, and send its events if it has a `webhook_url`.
 
         Raises:

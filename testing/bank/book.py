@@ -6,7 +6,7 @@ from typing import Any
 
 from idem.testing.bank.clock import Clock
 from idem.testing.bank.records import Payment, Voided
-from idem.testing.bank.settings import Account, Replay
+from idem.testing.bank.settings import BankAccount, SecondRequest
 
 
 class Book:
@@ -37,16 +37,16 @@ class Book:
         """The line that called it off."""
         return self._voided.get((payment.account, payment.id))
 
-    def get(self, account: Account, payment_id: str) -> Payment | None:
+    def get(self, account: BankAccount, payment_id: str) -> Payment | None:
         """The payment, if it is there by now."""
         payment = self._by_id.get((account.name, payment_id))
         return payment if payment is not None and payment.at <= self._clock.now() else None
 
-    def under(self, account: Account, key: str) -> list[Payment]:
+    def under(self, account: BankAccount, key: str) -> list[Payment]:
         """All that was made under the key, and what is still to come by itself."""
         return list(self._by_key.get((account.name, key), ()))
 
-    def find(self, account: Account, *, key: str | None = None, reference: str | None = None) -> list[Payment]:
+    def find(self, account: BankAccount, *, key: str | None = None, reference: str | None = None) -> list[Payment]:
         """What look-ups show by now, oldest first; without key and reference: everything."""
         found: Iterable[Payment]
         if key is not None:
@@ -58,7 +58,7 @@ class Book:
         horizon = self._clock.now() - account.lookup_lag
         return [p for p in found if p.at <= horizon and (reference is None or p.reference == reference)]
 
-    def carrying(self, account: Account, words: Sequence[str]) -> list[Payment]:
+    def carrying(self, account: BankAccount, words: Sequence[str]) -> list[Payment]:
         """The payments that have one of these words as their id or key, or somewhere in their order; oldest first."""
         now = self._clock.now()
         horizon = now - account.lookup_lag
@@ -70,7 +70,7 @@ class Book:
             or (payment.at <= horizon and (payment.key in asked or not asked.isdisjoint(_texts(payment.details))))
         ]
 
-    def shown(self, account: Account, payment: Payment, status: str | None = None) -> dict[str, Any]:
+    def shown(self, account: BankAccount, payment: Payment, status: str | None = None) -> dict[str, Any]:
         """The payment as the API shows it, by default with its status of now."""
         if status is None:
             status = "canceled" if self.voided(payment) is not None else payment.status_at(self._clock.now())
@@ -86,7 +86,7 @@ class Book:
         if shown["status"] == "requires_action":
             shown["next_action"] = {"type": "redirect", "url": f"https://acs.bank.example/challenges/{payment.id}"}
         # A bank that knows no keys has not stored one either.
-        if account.replay is not Replay.NONE:
+        if account.replay is not SecondRequest.NONE:
             shown["idempotency_key"] = payment.key
         return {**shown, **{name: value for name, value in payment.details.items() if name not in shown}}
 

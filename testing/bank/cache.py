@@ -5,10 +5,10 @@ from enum import Enum, auto
 
 from idem.testing.bank.clock import Clock
 from idem.testing.bank.records import Remembered, Voided
-from idem.testing.bank.settings import Account, Replay
+from idem.testing.bank.settings import BankAccount, SecondRequest
 
 
-class Decision(Enum):
+class CacheDecision(Enum):
     """What becomes of a request with a key."""
 
     EXECUTE = auto()
@@ -22,7 +22,7 @@ class Decision(Enum):
 class Decided:
     """The decision, with the answer that a replay gets."""
 
-    decision: Decision
+    decision: CacheDecision
     remembered: Remembered | None = None
 
 
@@ -45,40 +45,40 @@ class KeyCache:
         if voided.tombstone:
             self._tombstones.add((voided.account, voided.key))
 
-    def begin(self, account: Account, key: str, fingerprint: str) -> Decided:
+    def begin(self, account: BankAccount, key: str, fingerprint: str) -> Decided:
         """Decide, and take the key in flight if it is to be executed; then `end` must follow."""
         place = (account.name, key)
         if self.canceled(account, key):
-            return Decided(Decision.CANCELED)
+            return Decided(CacheDecision.CANCELED)
         known = self._executed.get(place)
         if known is not None and not self._counts(account, known):
             known = None
         if (known.fingerprint if known else self._in_flight.get(place, fingerprint)) != fingerprint:
-            return Decided(Decision.MISMATCH)
+            return Decided(CacheDecision.MISMATCH)
         if place in self._in_flight:
-            return Decided(Decision.IN_FLIGHT)
+            return Decided(CacheDecision.IN_FLIGHT)
         if known is not None:
-            if account.replay is Replay.CURRENT and known.appears > self._clock.now():
-                return Decided(Decision.IN_FLIGHT)
-            return Decided(Decision.REPLAY, known)
+            if account.replay is SecondRequest.CURRENT and known.appears > self._clock.now():
+                return Decided(CacheDecision.IN_FLIGHT)
+            return Decided(CacheDecision.REPLAY, known)
         self._in_flight[place] = fingerprint
-        return Decided(Decision.EXECUTE)
+        return Decided(CacheDecision.EXECUTE)
 
-    def canceled(self, account: Account, key: str) -> bool:
+    def canceled(self, account: BankAccount, key: str) -> bool:
         """Whether the key has a tombstone: it may have got it while its request was in flight."""
         return (account.name, key) in self._tombstones
 
-    def end(self, account: Account, key: str) -> None:
+    def end(self, account: BankAccount, key: str) -> None:
         """The execution is over, whatever came of it."""
         self._in_flight.pop((account.name, key), None)
 
-    def _counts(self, account: Account, known: Remembered) -> bool:
+    def _counts(self, account: BankAccount, known: Remembered) -> bool:
         if account.retention is not None and self._clock.now() >= known.at + account.retention:
             return False
         match account.replay:
-            case Replay.SUCCESS_ONLY:
+            case SecondRequest.SUCCESS_ONLY:
                 return 200 <= known.status < 300
-            case Replay.CURRENT:
+            case SecondRequest.CURRENT:
                 # There is nothing to show where nothing was made.
                 return known.payment is not None
             case _:

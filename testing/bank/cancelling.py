@@ -1,13 +1,13 @@
 """Cancels a payment by its key, for a client that does not know whether the payment exists."""
 
-from idem.testing.bank.answers import Answer, encoded, refusal
+from idem.testing.bank.answers import BankAnswer, encoded, refusal
 from idem.testing.bank.book import Book
 from idem.testing.bank.cache import KeyCache
 from idem.testing.bank.clock import Clock
 from idem.testing.bank.ledger import Ledger
-from idem.testing.bank.order import Order
+from idem.testing.bank.order import BankOrder
 from idem.testing.bank.records import Payment, Voided
-from idem.testing.bank.settings import Account, Replay
+from idem.testing.bank.settings import BankAccount, SecondRequest
 
 
 class Cancelling:
@@ -24,10 +24,12 @@ class Cancelling:
         self._book.void(voided)
         self._cache.cancel(voided)
 
-    async def serve(self, order: Order, account: Account, number: int) -> tuple[Answer, list[tuple[Payment, Voided]]]:
+    async def serve(
+        self, order: BankOrder, account: BankAccount, number: int
+    ) -> tuple[BankAnswer, list[tuple[Payment, Voided]]]:
         """Work on request `number`; what was called off."""
         assert account.cancel is not None
-        if account.replay is Replay.NONE:
+        if account.replay is SecondRequest.NONE:
             return refusal(400, "unknown_parameter", "This account has no idempotency keys."), []
         if order.key is None:
             return refusal(400, "invalid_parameter", f"{account.cancel.member} must be the key of a payment."), []
@@ -42,5 +44,5 @@ class Cancelling:
         for line in lines:
             self.remember(line)
         effect = "canceled" if ended else None
-        answer = Answer(200, encoded({}), {}, effect, ended[0].id if ended else None)
+        answer = BankAnswer(200, encoded({}), {}, effect, ended[0].id if ended else None)
         return answer, list(zip(ended, lines, strict=False))

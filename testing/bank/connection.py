@@ -8,23 +8,27 @@ from http import HTTPStatus
 
 import h11
 
-from idem.testing.bank.faults import Delivery
-from idem.testing.bank.wire import Handler, Incoming, Reply
+from idem.testing.bank.faults import AnswerFault
+from idem.testing.bank.wire import Incoming, RequestHandler, WireReply
 
 _CHUNK = 65_536
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _JSON = {"content-type": "application/json"}
-_NO_HTTP = Reply(400, b'{"error":{"type":"invalid_request_error","code":"bad_request","message":"This is no HTTP."}}')
-_TOO_LARGE = Reply(413, b'{"error":{"type":"invalid_request_error","code":"too_large","message":"Body too large."}}')
+_NO_HTTP = WireReply(
+    400, b'{"error":{"type":"invalid_request_error","code":"bad_request","message":"This is no HTTP."}}'
+)
+_TOO_LARGE = WireReply(
+    413, b'{"error":{"type":"invalid_request_error","code":"too_large","message":"Body too large."}}'
+)
 
 
-class Connection:
+class BankConnection:
     """Serves one client until one of the two hangs up. `working` is true while a request is being worked on: the
     server lets that end before it stops."""
 
     def __init__(
         self,
-        handler: Handler,
+        handler: RequestHandler,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
@@ -103,20 +107,20 @@ class Connection:
         except (TimeoutError, ConnectionError):
             return b""
 
-    async def _deliver(self, reply: Reply) -> bool:
+    async def _deliver(self, reply: WireReply) -> bool:
         """Let the answer go its way; False: the connection is over."""
         match reply.delivery:
-            case Delivery.WHOLE:
+            case AnswerFault.WHOLE:
                 await self._send(reply)
                 return True
-            case Delivery.STALLED:
+            case AnswerFault.STALLED:
                 self.working = False
                 await self._wait_for_hang_up(reply.seconds)
                 if reply.seconds is None:
                     return False
                 await self._send(reply)
                 return True
-            case Delivery.DRIPPED:
+            case AnswerFault.DRIPPED:
                 self.working = False
                 self._head(reply)
                 for byte in reply.body:
@@ -127,30 +131,30 @@ class Connection:
                 await self._writer.drain()
                 await _told(reply)
                 return True
-            case Delivery.CUT:
+            case AnswerFault.CUT:
                 self._head(reply)
                 self._write(h11.Data(data=reply.body[: len(reply.body) // 2]))
                 await self._writer.drain()
                 return False
-            case Delivery.DROPPED:
+            case AnswerFault.DROPPED:
                 return False
-            case Delivery.RESET:
+            case AnswerFault.RESET:
                 self.reset()
                 return False
 
-    async def _send(self, reply: Reply) -> None:
+    async def _send(self, reply: WireReply) -> None:
         self._head(reply)
         self._write(h11.Data(data=reply.body), h11.EndOfMessage())
         await self._writer.drain()
         await _told(reply)
 
-    async def _refuse(self, reply: Reply) -> None:
+    async def _refuse(self, reply: WireReply) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._head(reply, close=True)
             self._write(h11.Data(data=reply.body), h11.EndOfMessage())
             await self._writer.drain()
 
-    def _head(self, reply: Reply, *, close: bool = False) -> None:
+    def _head(self, reply: WireReply, *, close: bool = False) -> None:
         headers = {**_JSON, **reply.headers, "content-length": str(len(reply.body))}
         if close:
             headers["connection"] = "close"
@@ -176,7 +180,7 @@ class Connection:
             pass
 
 
-async def _told(reply: Reply) -> None:
+async def _told(reply: WireReply) -> None:
     if reply.sent is not None:
         await reply.sent()
 

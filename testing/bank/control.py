@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from idem.testing.bank.answers import Answer, encoded, refusal
+from idem.testing.bank.answers import BankAnswer, encoded, refusal
 from idem.testing.bank.errors import SettingsError
 from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.log import Log
@@ -21,7 +21,9 @@ class Control:
         self._script = script
         self._shift = shift
 
-    def handle(self, method: str, path: str, headers: Mapping[str, str], params: Mapping[str, Any] | None) -> Answer:
+    def handle(
+        self, method: str, path: str, headers: Mapping[str, str], params: Mapping[str, Any] | None
+    ) -> BankAnswer:
         # A page in a browser on this machine can post to this port, but not with this type.
         if method == "POST" and headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return refusal(415, "unsupported_media_type", "Send application/json.")
@@ -31,18 +33,18 @@ class Control:
                     if params is None:
                         raise SettingsError("the body is not a JSON object")
                     added = self._script.add_json(params, commands=False)
-                    return Answer(201, encoded({"added": added, "left": self._script.left()}))
+                    return BankAnswer(201, encoded({"added": added, "left": self._script.left()}))
                 case "DELETE", "script":
                     self._script.clear()
-                    return Answer(200, encoded({"left": 0}))
+                    return BankAnswer(200, encoded({"left": 0}))
                 case "POST", "clock":
                     seconds = (params or {}).get("shift")
                     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
                         raise SettingsError("shift must be a number of seconds, 0 or more")
                     self._shift(float(seconds))
-                    return Answer(200, encoded({"shift": seconds}))
+                    return BankAnswer(200, encoded({"shift": seconds}))
                 case "GET", "stats":
-                    return Answer(
+                    return BankAnswer(
                         200, encoded({**stats(Log(self._ledger.records)), "script_left": self._script.left()})
                     )
                 case _:

@@ -60,7 +60,7 @@ class Acts(Enum):
     ROLLS_FORWARD = "the key keeps the answer, and the effect comes by itself after the fault's seconds"
 
 
-class Delivery(Enum):
+class AnswerFault(Enum):
     """What becomes of the answer on the wire."""
 
     WHOLE = "sent"
@@ -72,45 +72,45 @@ class Delivery(Enum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class FaultPlan:
     """One row of the table of faults. `seconds` is the default of the fault's time; None: see the settings."""
 
     acts: Acts = Acts.AT_ONCE
-    delivery: Delivery = Delivery.WHOLE
+    delivery: AnswerFault = AnswerFault.WHOLE
     answer: str | None = None
     status: str = "succeeded"
     becomes: str | None = None
     seconds: float | None = None
 
 
-PLANS: Mapping[FaultName, Plan] = {
-    FaultName.ACT_THEN_DROP: Plan(delivery=Delivery.DROPPED),
-    FaultName.ACT_THEN_RESET: Plan(delivery=Delivery.RESET),
-    FaultName.ACT_THEN_STALL: Plan(delivery=Delivery.STALLED),
-    FaultName.ACT_THEN_500: Plan(answer="500"),
-    FaultName.DROP_BEFORE_ACTING: Plan(Acts.NEVER, Delivery.DROPPED),
-    FaultName.RESET_BEFORE_ACTING: Plan(Acts.NEVER, Delivery.RESET),
-    FaultName.STALL_BEFORE_ACTING: Plan(Acts.LATE),
-    FaultName.TOO_MANY_REQUESTS: Plan(Acts.NEVER, answer="429", seconds=1.0),
-    FaultName.UNAVAILABLE: Plan(Acts.NEVER, answer="503", seconds=1.0),
-    FaultName.ERROR_BEFORE_ACTING: Plan(Acts.NEVER, answer="500"),
-    FaultName.CACHED_ERROR: Plan(Acts.REMEMBERS, answer="500"),
-    FaultName.ROLLED_FORWARD: Plan(Acts.ROLLS_FORWARD, answer="500", seconds=60.0),
-    FaultName.IN_FLIGHT: Plan(Acts.NEVER, answer="409"),
-    FaultName.LOCK_TIMEOUT: Plan(Acts.NEVER, answer="lock_timeout"),
-    FaultName.DRIP: Plan(delivery=Delivery.DRIPPED, seconds=1.0),
-    FaultName.BROKEN_BODY: Plan(answer="broken"),
-    FaultName.CUT_BODY: Plan(delivery=Delivery.CUT),
-    FaultName.DECLINE: Plan(status="declined"),
-    FaultName.PENDING: Plan(status="processing", becomes="succeeded"),
-    FaultName.PENDING_THEN_DECLINED: Plan(status="processing", becomes="declined"),
-    FaultName.HTML_403: Plan(Acts.NEVER, answer="html_403"),
-    FaultName.UNAUTHORIZED: Plan(Acts.NEVER, answer="401"),
-    FaultName.REFUSED_REQUEST: Plan(Acts.NEVER, answer="422"),
-    FaultName.REQUIRES_ACTION: Plan(status="requires_action", becomes="succeeded"),
-    FaultName.REQUIRES_ACTION_THEN_DECLINED: Plan(status="requires_action", becomes="declined"),
+PLANS: Mapping[FaultName, FaultPlan] = {
+    FaultName.ACT_THEN_DROP: FaultPlan(delivery=AnswerFault.DROPPED),
+    FaultName.ACT_THEN_RESET: FaultPlan(delivery=AnswerFault.RESET),
+    FaultName.ACT_THEN_STALL: FaultPlan(delivery=AnswerFault.STALLED),
+    FaultName.ACT_THEN_500: FaultPlan(answer="500"),
+    FaultName.DROP_BEFORE_ACTING: FaultPlan(Acts.NEVER, AnswerFault.DROPPED),
+    FaultName.RESET_BEFORE_ACTING: FaultPlan(Acts.NEVER, AnswerFault.RESET),
+    FaultName.STALL_BEFORE_ACTING: FaultPlan(Acts.LATE),
+    FaultName.TOO_MANY_REQUESTS: FaultPlan(Acts.NEVER, answer="429", seconds=1.0),
+    FaultName.UNAVAILABLE: FaultPlan(Acts.NEVER, answer="503", seconds=1.0),
+    FaultName.ERROR_BEFORE_ACTING: FaultPlan(Acts.NEVER, answer="500"),
+    FaultName.CACHED_ERROR: FaultPlan(Acts.REMEMBERS, answer="500"),
+    FaultName.ROLLED_FORWARD: FaultPlan(Acts.ROLLS_FORWARD, answer="500", seconds=60.0),
+    FaultName.IN_FLIGHT: FaultPlan(Acts.NEVER, answer="409"),
+    FaultName.LOCK_TIMEOUT: FaultPlan(Acts.NEVER, answer="lock_timeout"),
+    FaultName.DRIP: FaultPlan(delivery=AnswerFault.DRIPPED, seconds=1.0),
+    FaultName.BROKEN_BODY: FaultPlan(answer="broken"),
+    FaultName.CUT_BODY: FaultPlan(delivery=AnswerFault.CUT),
+    FaultName.DECLINE: FaultPlan(status="declined"),
+    FaultName.PENDING: FaultPlan(status="processing", becomes="succeeded"),
+    FaultName.PENDING_THEN_DECLINED: FaultPlan(status="processing", becomes="declined"),
+    FaultName.HTML_403: FaultPlan(Acts.NEVER, answer="html_403"),
+    FaultName.UNAUTHORIZED: FaultPlan(Acts.NEVER, answer="401"),
+    FaultName.REFUSED_REQUEST: FaultPlan(Acts.NEVER, answer="422"),
+    FaultName.REQUIRES_ACTION: FaultPlan(status="requires_action", becomes="succeeded"),
+    FaultName.REQUIRES_ACTION_THEN_DECLINED: FaultPlan(status="requires_action", becomes="declined"),
 }
-NO_FAULT = Plan()
+NO_FAULT = FaultPlan()
 
 # What a rate alone chooses from: the everyday accidents. Left out are those that name a misconfiguration of ours (401),
 # and a drip, which holds a call for minutes.
@@ -132,7 +132,7 @@ EVERYDAY_FAULTS: Mapping[str, float] = {
 
 
 @dataclass(frozen=True)
-class Fault:
+class BankFault:
     """A fault with its time. `seconds` None takes the default of the fault, which may be the bank's setting."""
 
     name: FaultName
@@ -142,7 +142,7 @@ class Fault:
         return self.name if self.seconds is None else f"{self.name}:{self.seconds:g}"
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> FaultPlan:
         return PLANS[self.name]
 
     @property
@@ -167,7 +167,7 @@ class Fault:
         return cls(known, float(time) if time else None)
 
 
-def ordered_by_request(order: str | list[Any], nth: int) -> Fault | None:
+def ordered_by_request(order: str | list[Any], nth: int) -> BankFault | None:
     """The fault that a request asks for itself, on the `nth` sending of its key.
 
     A replay carries the same bytes, so an order is a list: the first sending meets the first fault, the second the
@@ -181,13 +181,13 @@ def ordered_by_request(order: str | list[Any], nth: int) -> Fault | None:
         raise SettingsError("bank_fault must be a name or a list of names")
     names = [name.strip() for name in names]
     repeats = names[-1].endswith("*")
-    faults = [None if name == "none" else Fault.parse(name) for name in (n.rstrip("*") for n in names)]
+    faults = [None if name == "none" else BankFault.parse(name) for name in (n.rstrip("*") for n in names)]
     if nth <= len(faults):
         return faults[nth - 1]
     return faults[-1] if repeats else None
 
 
-def chosen_by_rate(faults: Mapping[str, float], rate: float, seed: int, *identity: object) -> Fault | None:
+def chosen_by_rate(faults: Mapping[str, float], rate: float, seed: int, *identity: object) -> BankFault | None:
     """The fault that chance gives to the request called `identity`: the same for the same seed, in whatever order
     and on however many connections the requests come."""
     if rate <= 0 or not faults:
@@ -199,9 +199,9 @@ def chosen_by_rate(faults: Mapping[str, float], rate: float, seed: int, *identit
     return next(_weighted(faults, which), None)
 
 
-def _weighted(faults: Mapping[str, float], point: float) -> Iterator[Fault]:
+def _weighted(faults: Mapping[str, float], point: float) -> Iterator[BankFault]:
     point *= sum(faults.values())
     for name, weight in faults.items():
         point -= weight
         if point < 0:
-            yield Fault.parse(name)
+            yield BankFault.parse(name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from idem.testing.bank.ledger import read_records
-from idem.testing.bank.records import NOT_CHARGED, Answered, Changed, Payment, Received, Record, Voided, WebhookSent
+from idem.testing.bank.records import NOT_CHARGED, Changed, EndedRequest, Payment, Received, Record, Voided, WebhookSent
 from idem.testing.bank.stripe.register import Register
 
 
@@ -51,7 +51,7 @@ class Log:
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records: Sequence[Record] = tuple(records)
-        answers = {r.request: r for r in self.records if isinstance(r, Answered)}
+        answers = {r.request: r for r in self.records if isinstance(r, EndedRequest)}
         made = {r.request: r for r in self.records if isinstance(r, Payment)}
         self.requests: Sequence[Request] = tuple(
             _join(r, answers.get(r.id), made.get(r.id)) for r in self.records if isinstance(r, Received)
@@ -161,7 +161,7 @@ def read_log(path: Path) -> Log:
     return Log(read_records(content[: content.rfind(b"\n") + 1]))
 
 
-def _join(request: Received, answer: Answered | None, made: Payment | None) -> Request:
+def _join(request: Received, answer: EndedRequest | None, made: Payment | None) -> Request:
     # The bank may die between the effect and the line that tells of its answer: the effect stands.
     effect = answer.effect if answer else ("made" if made else None)
     return Request(

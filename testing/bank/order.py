@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from idem.testing.bank.settings import Account, Api, BankSettings
+from idem.testing.bank.settings import BankAccount, BankApi, BankSettings
 from idem.testing.bank.stripe.forms import form
 from idem.testing.bank.wire import Incoming
 
@@ -20,11 +20,11 @@ PREFIX = "/_bank/"
 
 
 @dataclass(frozen=True)
-class Order:
+class BankOrder:
     """What the request asks for. `account` None: no account has this token. `params` None: the body is no object."""
 
     incoming: Incoming
-    account: Account | None
+    account: BankAccount | None
     path: str
     query: Mapping[str, str]
     params: Mapping[str, Any] | None
@@ -43,12 +43,12 @@ class Order:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def read_order(incoming: Incoming, settings: BankSettings) -> Order:
+def read_order(incoming: Incoming, settings: BankSettings) -> BankOrder:
     """Read a request, whole or cut; nothing in it is an error here."""
     account = account_of(incoming.headers, settings)
     url = urlsplit(incoming.target)
     query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
-    stripe = account is not None and account.api is Api.STRIPE and not url.path.startswith(PREFIX)
+    stripe = account is not None and account.api is BankApi.STRIPE and not url.path.startswith(PREFIX)
     params = _form(incoming.body) if stripe or _is_form(incoming.headers) else _object(incoming.body)
     key: str | None = None
     asks = _asks(incoming.method, url.path, account)
@@ -68,7 +68,7 @@ def read_order(incoming: Incoming, settings: BankSettings) -> Order:
         # A look-up has no key of its own: the log tells which one was asked about.
         key, reference = query.get("key"), query.get("reference")
     fault = incoming.headers.get(FAULT_HEADER) or (params or {}).get(FAULT_MEMBER) or metadata.get(FAULT_MEMBER)
-    return Order(
+    return BankOrder(
         incoming,
         account,
         url.path,
@@ -82,7 +82,7 @@ def read_order(incoming: Incoming, settings: BankSettings) -> Order:
     )
 
 
-def account_of(headers: Mapping[str, str], settings: BankSettings) -> Account | None:
+def account_of(headers: Mapping[str, str], settings: BankSettings) -> BankAccount | None:
     """The account of the bearer token, or of the user's name of Basic; without `require_auth` the first one serves
     everyone else."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -95,10 +95,10 @@ def account_of(headers: Mapping[str, str], settings: BankSettings) -> Account | 
     return None if settings.require_auth else settings.accounts[0]
 
 
-def _asks(method: str, path: str, account: Account | None) -> str:
+def _asks(method: str, path: str, account: BankAccount | None) -> str:
     if method in ("GET", "HEAD"):
         return "look"
-    own = account is None or account.api is Api.OWN
+    own = account is None or account.api is BankApi.OWN
     if own and account is not None and account.cancel is not None and (method, path) == ("POST", account.cancel.path):
         return "cancel"
     if own and (account is None or account.shape is None) and path.strip("/") != "payments":

@@ -6,17 +6,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
-from idem.testing.bank.answers import Answer, by_fault, encoded, in_flight, refusal
+from idem.testing.bank.answers import BankAnswer, by_fault, encoded, in_flight, refusal
 from idem.testing.bank.book import Book
-from idem.testing.bank.cache import Decision, KeyCache
+from idem.testing.bank.cache import CacheDecision, KeyCache
 from idem.testing.bank.cancelling import Cancelling
 from idem.testing.bank.clock import Clock
-from idem.testing.bank.faults import NO_FAULT, Acts, Fault
+from idem.testing.bank.faults import NO_FAULT, Acts, BankFault
 from idem.testing.bank.ledger import Ledger
-from idem.testing.bank.order import FAULT_MEMBER, Order
+from idem.testing.bank.order import FAULT_MEMBER, BankOrder
 from idem.testing.bank.records import Changed, Payment, Remembered, Voided
-from idem.testing.bank.settings import Account, BankSettings, Replay
-from idem.testing.bank.shape import Look, Shape, answered
+from idem.testing.bank.settings import BankAccount, BankSettings, SecondRequest
+from idem.testing.bank.shape import BankLook, BankShape, answered
 
 LIMIT = 100
 LIMIT_MAX = 1000
@@ -48,7 +48,9 @@ class Payments:
         if record.key is not None:
             self._cache.remember(Remembered.of(record))
 
-    async def serve(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
+    async def serve(
+        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
+    ) -> BankAnswer:
         """Work on request `number`; `acted` is awaited when an effect stands in the log and nothing is answered yet."""
         late = fault is not None and fault.plan.acts is Acts.LATE
         if order.asks == "cancel":
@@ -70,43 +72,47 @@ class Payments:
                 payment = self._book.get(account, payment_id)
                 if payment is None:
                     return refusal(404, "not_found", f"There is no payment {payment_id}.")
-                return Answer(200, encoded(self._book.shown(account, payment)))
+                return BankAnswer(200, encoded(self._book.shown(account, payment)))
             case _, ["payments"] | ["payments", _]:
                 return refusal(405, "method_not_allowed", "This resource does not support this method.")
             case _:
                 return refusal(404, "not_found", "There is no such resource.")
 
-    async def _create(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
+    async def _create(
+        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
+    ) -> BankAnswer:
         if (wrong := _wrong(order) if account.shape is None else _wrong_key(order)) is not None:
             return wrong
-        if order.key is None or account.replay is Replay.NONE:
+        if order.key is None or account.replay is SecondRequest.NONE:
             return await self._execute(order, account, number, fault, acted)
         decided = self._cache.begin(account, order.key, order.fingerprint)
         match decided.decision:
-            case Decision.MISMATCH:
+            case CacheDecision.MISMATCH:
                 return refusal(
                     400, "idempotency_key_reused", "This key was used for another request.", type="idempotency_error"
                 )
-            case Decision.IN_FLIGHT:
+            case CacheDecision.IN_FLIGHT:
                 return in_flight()
-            case Decision.CANCELED:
+            case CacheDecision.CANCELED:
                 return _called_off()
-            case Decision.REPLAY:
+            case CacheDecision.REPLAY:
                 assert decided.remembered is not None
                 return self._replayed(account, decided.remembered)
-            case Decision.EXECUTE:
+            case CacheDecision.EXECUTE:
                 try:
                     return await self._execute(order, account, number, fault, acted)
                 finally:
                     self._cache.end(account, order.key)
 
-    async def _execute(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
+    async def _execute(
+        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
+    ) -> BankAnswer:
         await self._stall(fault if fault is not None and fault.plan.acts is Acts.LATE else None)
         if order.key is not None and self._cache.canceled(account, order.key):
             return _called_off()
         plan = fault.plan if fault is not None else NO_FAULT
         payment = None if plan.acts is Acts.REMEMBERS else self._drawn_up(order, account, number, fault)
-        keeps = order.key is not None and account.replay is not Replay.NONE
+        keeps = order.key is not None and account.replay is not SecondRequest.NONE
         remembered = self._kept(order, account, number, payment) if keeps and plan.acts in _KEEP_A_500 else None
         # The line is the effect, and it carries the answer for replays: no crash can come between the two.
         self._ledger.write(*([payment] if payment else []), *([remembered] if remembered else []))
@@ -118,9 +124,9 @@ class Payments:
         if payment is None:
             return by_fault("500", None)
         await acted(payment, ())
-        return Answer(payment.answer_status, payment.answer_body.encode(), {}, "made", payment.id)
+        return BankAnswer(payment.answer_status, payment.answer_body.encode(), {}, "made", payment.id)
 
-    def _kept(self, order: Order, account: Account, number: int, payment: Payment | None) -> Remembered:
+    def _kept(self, order: BankOrder, account: BankAccount, number: int, payment: Payment | None) -> Remembered:
         """The 500 that the key keeps, whatever becomes of the payment."""
         now, answer = self._clock.now(), by_fault("500", None)
         made, appears = (None, now) if payment is None else (payment.id, payment.at)
@@ -129,13 +135,13 @@ class Payments:
             appears,
         )  # fmt: skip
 
-    async def _canceled(self, order: Order, account: Account, number: int, acted: Acted) -> Answer:
+    async def _canceled(self, order: BankOrder, account: BankAccount, number: int, acted: Acted) -> BankAnswer:
         answer, ended = await self._cancelling.serve(order, account, number)
         for payment, line in ended:
             await acted(payment, [line])
         return answer
 
-    def _drawn_up(self, order: Order, account: Account, number: int, fault: Fault | None) -> Payment:
+    def _drawn_up(self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None) -> Payment:
         params = dict(order.params or {})
         plan = fault.plan if fault is not None else NO_FAULT
         late = fault is not None and plan.acts is Acts.ROLLS_FORWARD
@@ -166,36 +172,36 @@ class Payments:
         answer = by_fault("500", None) if plan.answer == "500" else self._own_answer(account, draft, 201)
         return Payment(**{**vars(draft), "answer_status": answer.status, "answer_body": answer.body.decode()})
 
-    def _own_answer(self, account: Account, payment: Payment, status: int) -> Answer:
+    def _own_answer(self, account: BankAccount, payment: Payment, status: int) -> BankAnswer:
         shown = self._book.shown(account, payment)
         if account.shape is not None:
             return account.shape.made(shown, payment.details, payment.id, status)
         if shown["status"] == "declined":
             error = {"type": "card_error", "code": "card_declined", "message": "The card was declined."}
-            return Answer(402, encoded({"error": error, **shown}), {}, "replayed", payment.id)
-        return Answer(status, encoded(shown), {}, "replayed", payment.id)
+            return BankAnswer(402, encoded({"error": error, **shown}), {}, "replayed", payment.id)
+        return BankAnswer(status, encoded(shown), {}, "replayed", payment.id)
 
-    def _replayed(self, account: Account, known: Remembered) -> Answer:
-        if account.replay is Replay.CURRENT and known.payment is not None:
+    def _replayed(self, account: BankAccount, known: Remembered) -> BankAnswer:
+        if account.replay is SecondRequest.CURRENT and known.payment is not None:
             payment = self._book.get(account, known.payment)
             assert payment is not None
             return self._own_answer(account, payment, 200)
-        return Answer(known.status, known.body.encode(), {"idempotent-replayed": "true"}, "replayed", known.payment)
+        return BankAnswer(known.status, known.body.encode(), {"idempotent-replayed": "true"}, "replayed", known.payment)
 
-    def _looked(self, order: Order, account: Account, shape: Shape) -> Answer:
+    def _looked(self, order: BankOrder, account: BankAccount, shape: BankShape) -> BankAnswer:
         asked = shape.asked(order.incoming.target)
         last = order.path.rsplit("/", 1)[-1]
-        look, words = asked or (Look("", ("data", "0")), [last, *order.query.values()])
+        look, words = asked or (BankLook("", ("data", "0")), [last, *order.query.values()])
         found = self._book.carrying(account, words)
         if asked is None and last in {payment.id for payment in found}:
-            look = Look("")
+            look = BankLook("")
         return answered(look, words, (shape.shown(self._book.shown(account, each), each.details) for each in found))
 
-    def _list(self, order: Order, account: Account) -> Answer:
+    def _list(self, order: BankOrder, account: BankAccount) -> BankAnswer:
         query = order.query
         if unknown := set(query) - {"key", "reference", "since", "until", "limit", "after"}:
             return refusal(400, "unknown_parameter", f"Unknown: {', '.join(sorted(unknown))}.")
-        if "key" in query and account.replay is Replay.NONE:
+        if "key" in query and account.replay is SecondRequest.NONE:
             # An empty list would be read as "absent", by a bank that could not know.
             return refusal(400, "unknown_parameter", "This account has no idempotency keys.")
         try:
@@ -213,18 +219,18 @@ class Payments:
                 return refusal(400, "invalid_parameter", "after is not a payment of this list.")
             found = found[places[0] + 1 :]
         data = [self._book.shown(account, payment) for payment in found[:limit]]
-        return Answer(200, encoded({"object": "list", "data": data, "has_more": len(found) > limit}))
+        return BankAnswer(200, encoded({"object": "list", "data": data, "has_more": len(found) > limit}))
 
-    async def _stall(self, fault: Fault | None) -> None:
+    async def _stall(self, fault: BankFault | None) -> None:
         if fault is not None:
             await asyncio.sleep(self._settings.stall_seconds if fault.time is None else fault.time)
 
 
-def _called_off() -> Answer:
+def _called_off() -> BankAnswer:
     return refusal(409, "payment_canceled", "The payment of this key was cancelled.")
 
 
-def _wrong(order: Order) -> Answer | None:
+def _wrong(order: BankOrder) -> BankAnswer | None:
     params: Any = order.params
     if params is None:
         return refusal(400, "invalid_json", "The body is not a JSON object.")
@@ -236,7 +242,7 @@ def _wrong(order: Order) -> Answer | None:
     return _wrong_key(order)
 
 
-def _wrong_key(order: Order) -> Answer | None:
+def _wrong_key(order: BankOrder) -> BankAnswer | None:
     if order.key is not None and len(order.key) > KEY_MAX:
         return refusal(400, "invalid_idempotency_key", f"A key has at most {KEY_MAX} characters.")
     return None

@@ -143,7 +143,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Answered:
+class EndedRequest:
     """How a request ended. `status` None: nothing was answered. `effect`: `made`, `replayed` or None.
 
     Written before the answer leaves, so it says what the bank was about to send, not what arrived.
@@ -182,9 +182,9 @@ class ClockShifted:
     shifted: float
 
 
-Record = Received | Payment | Voided | Remembered | Changed | Answered | WebhookSent | ClockShifted
+Record = Received | Payment | Voided | Remembered | Changed | EndedRequest | WebhookSent | ClockShifted
 _CLASSES: dict[str, type[Record]] = {
-    cls.kind: cls for cls in (Received, Payment, Voided, Remembered, Changed, Answered, WebhookSent, ClockShifted)
+    cls.kind: cls for cls in (Received, Payment, Voided, Remembered, Changed, EndedRequest, WebhookSent, ClockShifted)
 }
 
 

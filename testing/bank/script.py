@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
 
 from idem.testing.bank.errors import SettingsError
-from idem.testing.bank.faults import Fault
+from idem.testing.bank.faults import BankFault
 from idem.testing.bank.records import Payment, Received
 from idem.testing.bank.settings import WebhookOrder
 
@@ -35,7 +35,7 @@ Callback = Callable[[Happening], Awaitable[None] | None]
 
 
 @dataclass(frozen=True)
-class Match:
+class RequestMatch:
     """Which requests are meant; None means any. `path` may be a pattern (`/payments*`), without the query."""
 
     account: str | None = None
@@ -56,38 +56,38 @@ class Match:
         )
 
 
-Matcher = Match | Callable[[Received], bool] | Mapping[str, Any] | None
+Matcher = RequestMatch | Callable[[Received], bool] | Mapping[str, Any] | None
 
 
 def matcher(given: Matcher) -> Callable[[Received], bool]:
-    """A predicate from what a script may say: a `Match`, its members as a mapping, a function, or None for every POST.
+    """A predicate from what a script may say: a `RequestMatch`, its members, a function, or None for every POST.
 
     Raises:
         SettingsError: a member is unknown.
     """
     if given is None:
-        return Match()
+        return RequestMatch()
     if isinstance(given, Mapping):
-        _known(given, {f.name for f in fields(Match)}, "match")
-        return Match(**given)
+        _known(given, {f.name for f in fields(RequestMatch)}, "match")
+        return RequestMatch(**given)
     return given
 
 
 @dataclass(frozen=True)
-class Step:
+class ScriptStep:
     """What one request meets: a fault, and at `on` a SIGKILL to `kill_pid` or a command, before the bank goes on.
 
     `webhook` overrides the account's order for the events of the payment that this request makes.
     """
 
-    fault: Fault | None = None
+    fault: BankFault | None = None
     kill_pid: int | None = None
     command: tuple[str, ...] = ()
     on: Event = "acted"
     webhook: WebhookOrder | None = None
 
     @classmethod
-    def parse(cls, given: "str | Fault | Mapping[str, Any] | Step | None", *, commands: bool = True) -> Self:
+    def parse(cls, given: "str | BankFault | Mapping[str, Any] | ScriptStep | None", *, commands: bool = True) -> Self:
         """Read a step: a fault's name (`none` for no fault), or a mapping with the members of this class, whose
         `kill_pid` may be `"self"`.
 
@@ -98,10 +98,10 @@ class Step:
             return given
         if given is None or given == "none":
             return cls()
-        if isinstance(given, Fault):
+        if isinstance(given, BankFault):
             return cls(given)
         if isinstance(given, str):
-            return cls(Fault.parse(given))
+            return cls(BankFault.parse(given))
         if not isinstance(given, Mapping):
             raise SettingsError(f"{given!r} is not a fault")
         _known(given, {f.name for f in fields(cls)}, "step")
@@ -121,7 +121,7 @@ class Step:
             _known(webhook, {f.name for f in fields(WebhookOrder)}, "webhook")
             webhook = WebhookOrder(**webhook)
         return cls(
-            fault if isinstance(fault, Fault) else None if fault in (None, "none") else Fault.parse(str(fault)),
+            fault if isinstance(fault, BankFault) else None if fault in (None, "none") else BankFault.parse(str(fault)),
             _pid(given.get("kill_pid")),
             tuple(command),
             on,
@@ -144,7 +144,7 @@ class Script:
     and has one left. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._rules: list[tuple[Callable[[Received], bool], deque[Step]]] = []
+        self._rules: list[tuple[Callable[[Received], bool], deque[ScriptStep]]] = []
         self._lock = threading.Lock()
 
     def add(self, match: Matcher, steps: Iterable[Any], *, commands: bool = True) -> int:
@@ -153,7 +153,7 @@ class Script:
         Raises:
             SettingsError: the match or a step is not understood.
         """
-        parsed = deque(Step.parse(step, commands=commands) for step in steps)
+        parsed = deque(ScriptStep.parse(step, commands=commands) for step in steps)
         if not parsed:
             raise SettingsError("a rule needs at least one step")
         predicate = matcher(match)
@@ -176,7 +176,7 @@ class Script:
             raise SettingsError("match must be an object")
         return self.add(match, list(steps) * times, commands=commands)
 
-    def take(self, request: Received) -> Step | None:
+    def take(self, request: Received) -> ScriptStep | None:
         """The step of this request, used up by it."""
         with self._lock:
             for predicate, steps in self._rules:

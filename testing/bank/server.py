@@ -3,8 +3,8 @@
 import asyncio
 import logging
 
-from idem.testing.bank.connection import Connection
-from idem.testing.bank.wire import Handler
+from idem.testing.bank.connection import BankConnection
+from idem.testing.bank.wire import RequestHandler
 
 logger = logging.getLogger("idem.bank")
 
@@ -15,13 +15,13 @@ _BACKLOG = 1024
 class Server:
     """Listens, and hangs up on everyone at the end."""
 
-    def __init__(self, handler: Handler, *, idle_seconds: float, max_body: int) -> None:
+    def __init__(self, handler: RequestHandler, *, idle_seconds: float, max_body: int) -> None:
         self.failures: list[Exception] = []
         self._handler = handler
         self._idle_seconds = idle_seconds
         self._max_body = max_body
         self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], Connection] = {}
+        self._connections: dict[asyncio.Task[None], BankConnection] = {}
 
     @property
     def port(self) -> int:
@@ -57,7 +57,9 @@ class Server:
         self._server = None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(self._handler, reader, writer, idle_seconds=self._idle_seconds, max_body=self._max_body)
+        connection = BankConnection(
+            self._handler, reader, writer, idle_seconds=self._idle_seconds, max_body=self._max_body
+        )
         task = asyncio.current_task()
         assert task is not None
         self._connections[task] = connection

@@ -13,14 +13,14 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from idem.testing.bank.errors import SettingsError
-from idem.testing.bank.faults import EVERYDAY_FAULTS, Fault
-from idem.testing.bank.shape import Shape
+from idem.testing.bank.faults import EVERYDAY_FAULTS, BankFault
+from idem.testing.bank.shape import BankShape
 from idem.testing.bank.stripe.settings import StripeSettings
 
 _STRICT = ConfigDict(extra="forbid")
 
 
-class Replay(StrEnum):
+class SecondRequest(StrEnum):
     """The response to a second request with the same idempotency key."""
 
     STORED = "stored"
@@ -33,7 +33,7 @@ class Replay(StrEnum):
     """It ignores keys: every POST executes (e.g. a card terminal, or most mail providers)."""
 
 
-class Api(StrEnum):
+class BankApi(StrEnum):
     """The kind of API of an account."""
 
     OWN = "own"
@@ -46,7 +46,9 @@ def _told(error: ErrorDetails) -> str:
     place = ".".join(map(str, error["loc"])) or "settings"
     if error["type"] != "unexpected_keyword_argument":
         return f"{place}: {error['msg']}"
-    known = {f.name for cls in (BankSettings, Account, WebhookOrder, CancelByKey, StripeSettings) for f in fields(cls)}
+    known = {
+        f.name for cls in (BankSettings, BankAccount, WebhookOrder, CancelByKey, StripeSettings) for f in fields(cls)
+    }
     near = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
     return f"{place}: there is no such setting" + (f"; did you mean {near[0]}?" if near else "")
 
@@ -106,7 +108,7 @@ class CancelByKey:
 
 
 @dataclass(frozen=True)
-class Account:
+class BankAccount:
     """One customer of the bank; the bearer token selects it. Keys and payments of two accounts never meet.
 
     `retention`: seconds for which a key is remembered, None = for ever. After it the same key executes anew.
@@ -125,7 +127,7 @@ class Account:
 
     name: str = "main"
     token: str = field(default="main-token", repr=False)
-    replay: Replay = Replay.STORED
+    replay: SecondRequest = SecondRequest.STORED
     retention: float | None = 86_400.0
     lookup_lag: float = 0.0
     key_header: str | None = "idempotency-key"
@@ -134,17 +136,19 @@ class Account:
     webhook_url: str | None = None
     webhook_secret: str = field(default="whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0IG9mIDMyIGJ5dGVz", repr=False)
     webhook: WebhookOrder = field(default_factory=WebhookOrder)
-    shape: Shape | None = None
-    api: Api = Api.OWN
+    shape: BankShape | None = None
+    api: BankApi = BankApi.OWN
     stripe: StripeSettings = field(default_factory=StripeSettings)
     answers_carry: str | None = None
     cancel: CancelByKey | None = field(default_factory=CancelByKey)
     old_webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "replay", _word(Replay, "replay", self.replay))
-        object.__setattr__(self, "api", _word(Api, "api", self.api))
-        _require(self.api is Api.OWN or self.shape is None, f"account {self.name}: a shape is for the bank's own API")
+        object.__setattr__(self, "replay", _word(SecondRequest, "replay", self.replay))
+        object.__setattr__(self, "api", _word(BankApi, "api", self.api))
+        _require(
+            self.api is BankApi.OWN or self.shape is None, f"account {self.name}: a shape is for the bank's own API"
+        )
         _require(bool(self.name) and ":" not in self.name, "an account needs a name, without ':'")
         _require(bool(self.token), f"account {self.name}: the token is empty")
         _require(self.retention is None or self.retention >= 0, f"account {self.name}: retention is negative")
@@ -201,7 +205,7 @@ class BankSettings:
     port: int = 0
     log: Path | None = None
     durable: bool = True
-    accounts: tuple[Account, ...] = (Account(),)
+    accounts: tuple[BankAccount, ...] = (BankAccount(),)
     require_auth: bool = False
     seed: int = 0
     fault_rate: float = 0.0
@@ -227,7 +231,7 @@ class BankSettings:
         _rate(self.lookup_fault_rate, "lookup_fault_rate")
         for faults in (self.faults, self.lookup_faults):
             for name, weight in faults.items():
-                Fault.parse(name)
+                BankFault.parse(name)
                 _require(weight >= 0 and math.isfinite(weight), f"the weight of {name} must be 0 or more")
         for name in ("pending_seconds", "stall_seconds", "latency", "idle_seconds"):
             _require(getattr(self, name) >= 0, f"{name} must be 0 or more")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
-from idem.testing.bank.answers import Answer, encoded, refusal
+from idem.testing.bank.answers import BankAnswer, encoded, refusal
 
 Pointer = tuple[str, ...]
 """The tokens of a JSON pointer."""
@@ -17,7 +17,7 @@ Members = tuple[tuple[Pointer, Any], ...]
 
 
 @dataclass(frozen=True)
-class Said:
+class StatusWords:
     """What is said of a payment in one of the bank's statuses: the HTTP status when it is made, and where which
     value stands in it. `id_at`: where the payment's id stands too. `named`: members that are filled in if the payment
     itself has nothing there."""
@@ -29,7 +29,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Look:
+class BankLook:
     """One way to ask. `target` is a regular expression of the whole target, and its groups are what is asked for.
 
     `object`: where the payment stands in the answer, as an item of a list if its last token is a number. `match`: the
@@ -39,23 +39,23 @@ class Look:
     target: str
     object: Pointer = ()
     match: Pointer | None = None
-    nothing: Said = Said(404)
+    nothing: StatusWords = StatusWords(404)
 
 
 @dataclass(frozen=True)
-class Shape:
+class BankShape:
     """An API that takes orders at every path but by GET, whatever their body, and is asked as `looks` say.
 
     `says` is by the bank's own status; `errors`: where the members of the bank's errors (`code`, `message`, `type`)
     stand too. A payment shows all members of the order that made it.
     """
 
-    says: Mapping[str, Said]
+    says: Mapping[str, StatusWords]
     errors: Mapping[str, Pointer]
-    looks: tuple[Look, ...] = ()
+    looks: tuple[BankLook, ...] = ()
 
     @classmethod
-    def own(cls) -> "Shape":
+    def own(cls) -> "BankShape":
         """The bank's own look, at every path."""
         return cls({}, {})
 
@@ -71,7 +71,7 @@ class Shape:
                 document = put(document, at, value)
         return document
 
-    def made(self, own: Mapping[str, Any], ordered: Mapping[str, Any], payment: str, status: int) -> Answer:
+    def made(self, own: Mapping[str, Any], ordered: Mapping[str, Any], payment: str, status: int) -> BankAnswer:
         """The answer to the order; `status` where this API has none of its own."""
         said = self.says.get(own["status"])
         declined = own["status"] == "declined"
@@ -80,9 +80,9 @@ class Shape:
         if declined and status >= 400:
             error = {"type": "card_error", "code": "card_declined", "message": "The card was declined."}
             document = self._with_error({"error": error, **document}, error)
-        return Answer(status, encoded(document), {}, "replayed", payment)
+        return BankAnswer(status, encoded(document), {}, "replayed", payment)
 
-    def dressed(self, answer: Answer) -> Answer:
+    def dressed(self, answer: BankAnswer) -> BankAnswer:
         """An error of the bank's own with this API's members."""
         try:
             document = json.loads(answer.body)
@@ -93,7 +93,7 @@ class Shape:
             return answer
         return replace(answer, body=encoded(self._with_error(document, error)))
 
-    def asked(self, target: str) -> tuple[Look, list[str]] | None:
+    def asked(self, target: str) -> tuple[BankLook, list[str]] | None:
         """The way in which this target asks, and what it asks for."""
         for look in self.looks:
             if match := re.fullmatch(look.target, target):
@@ -106,7 +106,7 @@ class Shape:
         return document
 
 
-def answered(look: Look, wanted: Sequence[str], found: Iterable[dict[str, Any]]) -> Answer:
+def answered(look: BankLook, wanted: Sequence[str], found: Iterable[dict[str, Any]]) -> BankAnswer:
     """The answer to a look for these payments."""
     objects = [put(each, look.match, wanted[0]) if look.match and wanted else each for each in found]
     if not objects:
@@ -115,10 +115,10 @@ def answered(look: Look, wanted: Sequence[str], found: Iterable[dict[str, Any]])
         document: Any = {}
         for at, value in look.nothing.members:
             document = put(document, at, value)
-        return Answer(look.nothing.http, json.dumps(document).encode())
+        return BankAnswer(look.nothing.http, json.dumps(document).encode())
     if look.object and look.object[-1].isdecimal():
-        return Answer(200, json.dumps(put({}, look.object[:-1], objects)).encode())
-    return Answer(200, json.dumps(put({}, look.object, objects[0])).encode())
+        return BankAnswer(200, json.dumps(put({}, look.object[:-1], objects)).encode())
+    return BankAnswer(200, json.dumps(put({}, look.object, objects[0])).encode())
 
 
 def put(document: Any, at: Pointer, value: Any) -> Any:

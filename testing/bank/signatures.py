@@ -7,17 +7,17 @@ import hmac
 from collections.abc import Sequence
 
 from idem.testing.bank.errors import SettingsError
-from idem.testing.bank.settings import Account, Api
+from idem.testing.bank.settings import BankAccount, BankApi
 
 
-def headers(account: Account, id: str, timestamp: int, body: bytes) -> dict[str, str]:
+def headers(account: BankAccount, id: str, timestamp: int, body: bytes) -> dict[str, str]:
     """The headers of a delivery to this account, signed with all its secrets.
 
     Raises:
         SettingsError: a secret is none.
     """
     secrets = (account.webhook_secret, *account.old_webhook_secrets)
-    if account.api is Api.STRIPE:
+    if account.api is BankApi.STRIPE:
         return {"stripe-signature": stripe_signature(secrets, timestamp, body)}
     return {
         "webhook-id": id,

@@ -6,24 +6,24 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from idem.testing.bank.answers import Answer, by_fault, refusal, unauthorized
+from idem.testing.bank.answers import BankAnswer, by_fault, refusal, unauthorized
 from idem.testing.bank.clock import Clock
 from idem.testing.bank.control import Control
 from idem.testing.bank.errors import SettingsError
-from idem.testing.bank.faults import NO_FAULT, Acts, Fault, chosen_by_rate, ordered_by_request
+from idem.testing.bank.faults import NO_FAULT, Acts, BankFault, chosen_by_rate, ordered_by_request
 from idem.testing.bank.hooks import Hooks
 from idem.testing.bank.ledger import Ledger
-from idem.testing.bank.order import PREFIX, Order, read_order
+from idem.testing.bank.order import PREFIX, BankOrder, read_order
 from idem.testing.bank.payments import Payments
-from idem.testing.bank.records import Answered, Changed, Payment, Received, Voided
-from idem.testing.bank.script import Event, Happening, Script, Step
-from idem.testing.bank.settings import Account, Api, BankSettings
+from idem.testing.bank.records import Changed, EndedRequest, Payment, Received, Voided
+from idem.testing.bank.script import Event, Happening, Script, ScriptStep
+from idem.testing.bank.settings import BankAccount, BankApi, BankSettings
 from idem.testing.bank.stripe.counter import StripeCounter
 from idem.testing.bank.webhooks import Webhooks
-from idem.testing.bank.wire import Incoming, Reply
+from idem.testing.bank.wire import Incoming, WireReply
 
 
-class Teller:
+class BankTeller:
     """Handles every request; the fault of each is settled, and logged, before anything is done."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Teller:
         self._sent: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._numbers = itertools.count(1)
 
-    def add_account(self, account: Account) -> None:
+    def add_account(self, account: BankAccount) -> None:
         """Serve one more account.
 
         Raises:
@@ -69,15 +69,15 @@ class Teller:
                     self._sent[_identity(record)] = record.nth
         self._numbers = itertools.count(last + 1)
 
-    async def handle(self, incoming: Incoming) -> Reply:
+    async def handle(self, incoming: Incoming) -> WireReply:
         """A whole request, to its answer."""
         order = read_order(incoming, self._settings)
         if self._settings.control and order.path.startswith(PREFIX):
             answer = self._control.handle(incoming.method, order.path, incoming.headers, order.params)
-            return Reply(answer.status, answer.body, answer.headers)
+            return WireReply(answer.status, answer.body, answer.headers)
         request = self._received(order)
         self._sent[_identity(request)] = request.nth
-        step, refused = Step(), None
+        step, refused = ScriptStep(), None
         if order.account is None:
             refused = unauthorized()
         else:
@@ -99,7 +99,7 @@ class Teller:
         self._ledger.write(replace(self._received(order), complete=False, nth=0))
         await self._ledger.sync()
 
-    def _received(self, order: Order) -> Received:
+    def _received(self, order: BankOrder) -> Received:
         request = Received(
             id=next(self._numbers),
             at=self._clock.now(),
@@ -115,7 +115,7 @@ class Teller:
         )
         return replace(request, nth=self._sent[_identity(request)] + 1)
 
-    def _dressed(self, answer: Answer, request: Received, order: Order) -> Answer:
+    def _dressed(self, answer: BankAnswer, request: Received, order: BankOrder) -> BankAnswer:
         """As the API of the account has it."""
         if self._speaks_stripe(order):
             return self._stripe.dressed(answer, request, order)
@@ -125,16 +125,16 @@ class Teller:
         carried = next((each.answers_carry for each in asked if each.answers_carry is not None), None)
         return answer if carried is None else replace(answer, headers={**answer.headers, carried: f"req_{request.id}"})
 
-    def _speaks_stripe(self, order: Order) -> bool:
+    def _speaks_stripe(self, order: BankOrder) -> bool:
         """Where no account has the token, the path tells whose API it was."""
         if order.account is not None:
-            return order.account.api is Api.STRIPE
-        return order.path.startswith("/v1/") and any(each.api is Api.STRIPE for each in self._settings.accounts)
+            return order.account.api is BankApi.STRIPE
+        return order.path.startswith("/v1/") and any(each.api is BankApi.STRIPE for each in self._settings.accounts)
 
-    def _choose(self, order: Order, account: Account, request: Received) -> Step:
+    def _choose(self, order: BankOrder, account: BankAccount, request: Received) -> ScriptStep:
         """The request's own wish, else the script, else chance. A script's step is used up only if it is played."""
         if order.fault is not None:
-            return Step(ordered_by_request(order.fault, request.nth))
+            return ScriptStep(ordered_by_request(order.fault, request.nth))
         if (step := self._script.take(request)) is not None:
             return step
         settings = self._settings
@@ -143,9 +143,9 @@ class Teller:
             rate = settings.fault_rate if rate is None else rate
         else:
             faults, rate = settings.lookup_faults, settings.lookup_fault_rate
-        return Step(chosen_by_rate(faults, rate, settings.seed, *_identity(request), request.nth))
+        return ScriptStep(chosen_by_rate(faults, rate, settings.seed, *_identity(request), request.nth))
 
-    async def _answer(self, order: Order, request: Received, step: Step) -> Answer:
+    async def _answer(self, order: BankOrder, request: Received, step: ScriptStep) -> BankAnswer:
         plan = step.fault.plan if step.fault is not None else NO_FAULT
         if plan.acts is Acts.NEVER:
             # A dropped line has no answer; what stands here for it is never sent.
@@ -159,7 +159,7 @@ class Teller:
                 self._webhooks.announce(payment, step.webhook)
 
         assert order.account is not None
-        counter = self._stripe if order.account.api is Api.STRIPE else self._payments
+        counter = self._stripe if order.account.api is BankApi.STRIPE else self._payments
         answer = await counter.serve(order, order.account, request.id, step.fault, acted)
         if answer.status < 400 or answer.effect is not None:
             match plan.answer:
@@ -169,21 +169,26 @@ class Teller:
                     return replace(answer, body=answer.body[: len(answer.body) // 2])
         return answer
 
-    async def _reply(self, request: Received, step: Step, answer: Answer) -> Reply:
+    async def _reply(self, request: Received, step: ScriptStep, answer: BankAnswer) -> WireReply:
         async def sent() -> None:
             await self._happened("answered", request, step, status=answer.status)
 
-        fault: Fault | None = step.fault
+        fault: BankFault | None = step.fault
         delivery = fault.plan.delivery if fault is not None else NO_FAULT.delivery
         seconds = fault.time if fault is not None else None
-        reply = Reply(answer.status, answer.body, answer.headers, delivery, seconds, sent)
+        reply = WireReply(answer.status, answer.body, answer.headers, delivery, seconds, sent)
         status = answer.status if reply.answers else None
-        self._ledger.write(Answered(request.id, self._clock.now(), status, answer.effect, answer.payment))
+        self._ledger.write(EndedRequest(request.id, self._clock.now(), status, answer.effect, answer.payment))
         await self._ledger.sync()
         return reply
 
     async def _happened(
-        self, event: Event, request: Received, step: Step, payment: Payment | None = None, status: int | None = None
+        self,
+        event: Event,
+        request: Received,
+        step: ScriptStep,
+        payment: Payment | None = None,
+        status: int | None = None,
     ) -> None:
         happening = Happening(event, request, payment, status)
         await self._hooks.fire(happening)

@@ -19,7 +19,7 @@ from idem.testing.bank.book import Book
 from idem.testing.bank.clock import Clock
 from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.records import Changed, Payment, Voided, WebhookSent
-from idem.testing.bank.settings import Account, Api, BankSettings, WebhookOrder
+from idem.testing.bank.settings import BankAccount, BankApi, BankSettings, WebhookOrder
 from idem.testing.bank.signatures import headers
 
 # Seconds before each further try of a delivery that was not answered 2xx.
@@ -49,7 +49,7 @@ class Webhooks:
         clock: Clock,
         ledger: Ledger,
         book: Book,
-        stripe: Callable[[Account, Changed], bytes | None],
+        stripe: Callable[[BankAccount, Changed], bytes | None],
     ) -> None:
         self._accounts = {account.name: account for account in settings.accounts}
         self._clock = clock
@@ -62,7 +62,7 @@ class Webhooks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: defaultdict[str, list[tuple[_Event, bytes]]] = defaultdict(list)
 
-    def add_account(self, account: Account) -> None:
+    def add_account(self, account: BankAccount) -> None:
         """Send the events of one more account."""
         self._accounts[account.name] = account
 
@@ -101,7 +101,7 @@ class Webhooks:
     ) -> None:
         """Send the events of a payment, each when it is due; `done` are ids that need no sending any more."""
         account = self._accounts.get(payment.account)
-        if account is None or account.api is Api.STRIPE:
+        if account is None or account.api is BankApi.STRIPE:
             return
         moments = [(payment.status, payment.at)]
         if payment.becomes is not None and payment.settles_at is not None:
@@ -120,7 +120,7 @@ class Webhooks:
             payment = self._book.get(account, line.payment or "")
             if payment is not None:
                 self._announce(self._event(account, payment, "canceled", line.at), order, done)
-        elif line.type is not None and account.api is Api.STRIPE:
+        elif line.type is not None and account.api is BankApi.STRIPE:
             body = partial(self._stripe, account, line)
             self._announce(_Event(line.id, line.type, line.at, line.account, line.object, body), order, done)
 
@@ -140,7 +140,7 @@ class Webhooks:
             numbered = replace(event, number=next(self._numbers))
             self._start(self._send(numbered, order or account.webhook))
 
-    def _event(self, account: Account, payment: Payment, status: str, at: float) -> _Event:
+    def _event(self, account: BankAccount, payment: Payment, status: str, at: float) -> _Event:
         kind = f"payment.{status}"
 
         def body() -> bytes | None:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from idem.testing.bank.faults import Delivery
+from idem.testing.bank.faults import AnswerFault
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Incoming:
 
 
 @dataclass(frozen=True)
-class Reply:
+class WireReply:
     """An answer and what becomes of it. `seconds`: between the bytes of a drip; of a stall, None for ever.
 
     `sent` is awaited when the answer has been handed to the operating system whole.
@@ -29,21 +29,21 @@ class Reply:
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
-    delivery: Delivery = Delivery.WHOLE
+    delivery: AnswerFault = AnswerFault.WHOLE
     seconds: float | None = None
     sent: Callable[[], Awaitable[None]] | None = None
 
     @property
     def answers(self) -> bool:
         """Whether any byte of it will leave."""
-        silent = self.delivery in (Delivery.DROPPED, Delivery.RESET)
-        return not silent and not (self.delivery is Delivery.STALLED and self.seconds is None)
+        silent = self.delivery in (AnswerFault.DROPPED, AnswerFault.RESET)
+        return not silent and not (self.delivery is AnswerFault.STALLED and self.seconds is None)
 
 
-class Handler(Protocol):
+class RequestHandler(Protocol):
     """Who works on requests."""
 
-    async def handle(self, incoming: Incoming) -> Reply:
+    async def handle(self, incoming: Incoming) -> WireReply:
         """Work on a whole request. An exception cuts the line without an answer."""
         ...
 

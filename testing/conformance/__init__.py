@@ -5,23 +5,23 @@ write a case, and how to write the driver that puts a server into a case's initi
 """
 
 from idem.testing.conformance.cases import Case, CaseError, load, rows
-from idem.testing.conformance.driver import Driver, HttpDriver, NotPossible, World
-from idem.testing.conformance.runner import Result, Runner
+from idem.testing.conformance.driver import ConformanceWorld, Driver, HttpDriver, NotPossible
+from idem.testing.conformance.runner import CaseResult, Runner
 from idem.testing.conformance.target import Target
-from idem.testing.conformance.wire import Answer, Client
+from idem.testing.conformance.wire import Client, WireAnswer
 
 __all__ = [
-    "Answer",
     "Case",
     "CaseError",
+    "CaseResult",
     "Client",
+    "ConformanceWorld",
     "Driver",
     "HttpDriver",
     "NotPossible",
-    "Result",
     "Runner",
     "Target",
-    "World",
+    "WireAnswer",
     "load",
     "rows",
 ]

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from idem.testing.conformance.cases import Case, CaseError, load, rows
-from idem.testing.conformance.runner import Outcome, Result, Runner
+from idem.testing.conformance.runner import CaseOutcome, CaseResult, Runner
 from idem.testing.conformance.target import Target
 
-MARKS: dict[Outcome, str] = {"passed": "ok  ", "partly": "part", "failed": "FAIL", "skipped": "skip"}
+MARKS: dict[CaseOutcome, str] = {"passed": "ok  ", "partly": "part", "failed": "FAIL", "skipped": "skip"}
 
 
 def main(arguments: list[str]) -> int:
@@ -66,7 +66,7 @@ def _target(options: argparse.Namespace) -> Target:
     return Target(**{name: value for name, value in said.items() if value is not None})
 
 
-async def _run(target: Target, driver: str | None, cases: list[Case], timeout: float) -> list[Result]:
+async def _run(target: Target, driver: str | None, cases: list[Case], timeout: float) -> list[CaseResult]:
     async with AsyncExitStack() as stack:
         made = None
         if driver is not None:
@@ -78,7 +78,7 @@ async def _run(target: Target, driver: str | None, cases: list[Case], timeout: f
         return await Runner(getattr(made, "target", target), made, timeout=timeout).run(cases)
 
 
-def _as_table(results: list[Result]) -> str:
+def _as_table(results: list[CaseResult]) -> str:
     lines = []
     for result in results:
         lines.append(f"{MARKS[result.outcome]}  {result.case.id}")
@@ -88,7 +88,7 @@ def _as_table(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _as_json(results: list[Result]) -> str:
+def _as_json(results: list[CaseResult]) -> str:
     found: list[dict[str, Any]] = [
         {"case": r.case.id, "row": r.case.row, "outcome": r.outcome, "reasons": list(r.reasons)} for r in results
     ]

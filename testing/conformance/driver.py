@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from idem.testing.conformance.target import Target
-from idem.testing.conformance.wire import Answer, Client
+from idem.testing.conformance.wire import Client, WireAnswer
 
 STATES: Final = {
     "accepted": "the request was accepted and no worker processes it",
@@ -57,7 +57,7 @@ STEPS: Final = STATES | WORLDS
 
 
 @dataclass
-class World:
+class ConformanceWorld:
     """What one case has come to. A driver may put another `token` here; the requests that follow use it."""
 
     target: Target
@@ -66,7 +66,7 @@ class World:
     key: str
     operation: str = "pay"
     intent: str | None = None
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, WireAnswer] = field(default_factory=dict)
 
 
 class NotPossible(Exception):
@@ -91,7 +91,7 @@ class HttpDriver:
     patience = 60.0
     """Seconds until a server is believed not to answer any more."""
 
-    async def completed(self, world: World) -> None:
+    async def completed(self, world: ConformanceWorld) -> None:
         """The opening request again until its answer is final."""
         until = asyncio.get_running_loop().time() + self.patience
         while (answer := await self.again(world)).status in (202, 409, 503):
@@ -99,7 +99,7 @@ class HttpDriver:
                 raise NotPossible(f"no final answer within {self.patience:g} s")
             await asyncio.sleep(min(1.0, float(answer.header("retry-after") or 1)))
 
-    async def again(self, world: World) -> Answer:
+    async def again(self, world: ConformanceWorld) -> WireAnswer:
         """The opening request once more."""
         from idem.testing.conformance.requests import written
 

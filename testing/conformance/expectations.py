@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from idem.testing.conformance.driver import World
+from idem.testing.conformance.driver import ConformanceWorld
 from idem.testing.conformance.requests import filled
-from idem.testing.conformance.wire import Answer
+from idem.testing.conformance.wire import WireAnswer
 
 NAMED = {
     "seconds": "[1-9][0-9]*",
@@ -23,12 +23,12 @@ SHOWN = 300
 """Bytes of a body that are shown where it is wrong."""
 
 
-def differences(expected: Mapping[str, Any], answer: Answer, world: World) -> list[str]:
+def differences(expected: Mapping[str, Any], answer: WireAnswer, world: ConformanceWorld) -> list[str]:
     """What is not as expected, in words; nothing where all is."""
     return list(_differences(expected, answer, world))
 
 
-def _differences(expected: Mapping[str, Any], answer: Answer, world: World) -> Iterator[str]:
+def _differences(expected: Mapping[str, Any], answer: WireAnswer, world: ConformanceWorld) -> Iterator[str]:
     if "status" in expected and answer.status not in _list(expected["status"]):
         wanted = " or ".join(str(each) for each in _list(expected["status"]))
         yield f"status {answer.status}, expected {wanted}; body {_shown(answer.body)}"
@@ -63,7 +63,7 @@ def _differences(expected: Mapping[str, Any], answer: Answer, world: World) -> I
         yield f"it took {answer.seconds:.1f} s, more than {expected['within']}"
 
 
-def _header(name: str, wanted: Any, answer: Answer, world: World) -> Iterator[str]:
+def _header(name: str, wanted: Any, answer: WireAnswer, world: ConformanceWorld) -> Iterator[str]:
     found = answer.header(name)
     match wanted:
         case False if found is not None:
@@ -82,7 +82,7 @@ def _header(name: str, wanted: Any, answer: Answer, world: World) -> Iterator[st
             yield f"header {name}: {found!r}, expected at most {most}"
 
 
-def _problem(code: str, answer: Answer, world: World) -> Iterator[str]:
+def _problem(code: str, answer: WireAnswer, world: ConformanceWorld) -> Iterator[str]:
     """RFC 9457: media type, `status` as sent, `title` and `detail` for people, and the code of this kind."""
     if (answer.header("content-type") or "").partition(";")[0] != "application/problem+json":
         yield f"content-type {answer.header('content-type')}, expected application/problem+json"
@@ -101,7 +101,7 @@ def _problem(code: str, answer: Answer, world: World) -> Iterator[str]:
         yield f"the problem's type is {found.get('type')!r}, which does not name {wanted!r}"
 
 
-def _subset(where: str, wanted: Any, found: Any, world: World) -> Iterator[str]:
+def _subset(where: str, wanted: Any, found: Any, world: ConformanceWorld) -> Iterator[str]:
     """Members that are not named may be there; lists are as long as expected."""
     match wanted:
         case {"$pattern": str() as pattern}:
@@ -137,7 +137,7 @@ def _subset(where: str, wanted: Any, found: Any, world: World) -> Iterator[str]:
                 yield f"{where or 'the body'} is {found!r}, expected {wanted!r}"
 
 
-def _same(name: str, answer: Answer, world: World) -> Iterator[str]:
+def _same(name: str, answer: WireAnswer, world: ConformanceWorld) -> Iterator[str]:
     first = world.answers[name]
     if answer.status != first.status:
         yield f"status {answer.status}, but {name} had {first.status}"
@@ -147,7 +147,7 @@ def _same(name: str, answer: Answer, world: World) -> Iterator[str]:
         yield f"content-type {answer.header('content-type')}, but {name} had {first.header('content-type')}"
 
 
-def _members(answer: Answer) -> dict[str, Any]:
+def _members(answer: WireAnswer) -> dict[str, Any]:
     try:
         found = answer.json()
     except ValueError:

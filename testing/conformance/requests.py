@@ -10,16 +10,16 @@ import time
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from idem.testing.conformance.driver import World
+from idem.testing.conformance.driver import ConformanceWorld
 from idem.testing.conformance.wire import Header
 
-Said: TypeAlias = Mapping[str, Any]
+SaidByCase: TypeAlias = Mapping[str, Any]
 Written: TypeAlias = tuple[str, str, list[Header], bytes | None, dict[str, Any]]
 
 PLACE = re.compile(r"\$\{([a-z_.]+)\}")
 
 
-def written(said: Said, world: World, *, to: str) -> Written:
+def written(said: SaidByCase, world: ConformanceWorld, *, to: str) -> Written:
     """Method, path, headers, body and options of `Client.send`. `to` is the case's operation.
 
     Raises LookupError where the target has no such operation.
@@ -43,7 +43,7 @@ def written(said: Said, world: World, *, to: str) -> Written:
     return method, path, headers, body, options
 
 
-def operation_path(world: World, name: str) -> str:
+def operation_path(world: ConformanceWorld, name: str) -> str:
     """The path of an operation. Raises LookupError where the target has none of this name."""
     path = world.target.operations.get(name)
     if path is None:
@@ -51,7 +51,7 @@ def operation_path(world: World, name: str) -> str:
     return path
 
 
-def filled(text: str, world: World) -> str:
+def filled(text: str, world: ConformanceWorld) -> str:
     """The text with `${key}`, `${intent}` and the like filled in. Raises LookupError where one is not known."""
 
     def value(found: re.Match[str]) -> str:
@@ -69,7 +69,7 @@ def filled(text: str, world: World) -> str:
     return PLACE.sub(value, text)
 
 
-def _texts(said: Any, world: World) -> list[bytes]:
+def _texts(said: Any, world: ConformanceWorld) -> list[bytes]:
     """The values of a header: none for null, one for a text, several for a list of texts."""
     match said:
         case None:
@@ -88,7 +88,7 @@ def _texts(said: Any, world: World) -> list[bytes]:
     raise ValueError(f"{said!r} is not a header value")
 
 
-def _tokens(said: Said, world: World) -> list[bytes]:
+def _tokens(said: SaidByCase, world: ConformanceWorld) -> list[bytes]:
     match said.get("token", "own"):
         case "own":
             return [] if world.token is None else [f"Bearer {world.token}".encode()]
@@ -106,11 +106,11 @@ def _tokens(said: Said, world: World) -> list[bytes]:
             return _texts(raw, world)
 
 
-def _usual_body(method: str, world: World) -> bytes | None:
+def _usual_body(method: str, world: ConformanceWorld) -> bytes | None:
     return compact(world.target.bodies["body"]) if method == "POST" else None
 
 
-def _body(said: Any, world: World) -> bytes | None:
+def _body(said: Any, world: ConformanceWorld) -> bytes | None:
     match said:
         case None:
             return None
@@ -134,7 +134,7 @@ def _body(said: Any, world: World) -> bytes | None:
     raise ValueError(f"{said!r} is not a body")
 
 
-def _signature(how: str, world: World, body: bytes) -> list[Header]:
+def _signature(how: str, world: ConformanceWorld, body: bytes) -> list[Header]:
     """The headers of Standard Webhooks. `how`: rightly, wrongly (another secret), long ago (an old time stamp)."""
     if world.target.webhook_secret is None:
         raise LookupError("the target has no webhook_secret")

@@ -10,13 +10,13 @@ from uuid import uuid4
 
 from idem.testing.conformance import driver as drivers
 from idem.testing.conformance.cases import Case
-from idem.testing.conformance.driver import STATES, NotPossible, World
+from idem.testing.conformance.driver import STATES, ConformanceWorld, NotPossible
 from idem.testing.conformance.expectations import differences
 from idem.testing.conformance.requests import written
 from idem.testing.conformance.target import Target
-from idem.testing.conformance.wire import Answer, Client, HungUp
+from idem.testing.conformance.wire import Client, HungUp, WireAnswer
 
-Outcome: TypeAlias = Literal["passed", "partly", "failed", "skipped"]
+CaseOutcome: TypeAlias = Literal["passed", "partly", "failed", "skipped"]
 """partly: every answer was as expected, but the driver cannot count what was done behind them."""
 
 COUNTS = ("effects", "rows")
@@ -26,11 +26,11 @@ MEANWHILE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """What became of a case; `reasons` say what was not as expected, not counted or not possible."""
 
     case: Case
-    outcome: Outcome
+    outcome: CaseOutcome
     reasons: tuple[str, ...] = ()
 
 
@@ -46,33 +46,33 @@ class Runner:
         self.driver = drivers.HttpDriver() if driver is None else driver
         self._timeout = timeout
 
-    async def run(self, cases: Iterable[Case]) -> list[Result]:
+    async def run(self, cases: Iterable[Case]) -> list[CaseResult]:
         """The result of each."""
         return [await self.one(case) for case in cases]
 
-    async def one(self, case: Case) -> Result:
+    async def one(self, case: Case) -> CaseResult:
         """Run one case."""
         if case.profile != self.target.profile:
-            return Result(case, "skipped", (f"for a server of profile {case.profile}",))
+            return CaseResult(case, "skipped", (f"for a server of profile {case.profile}",))
         if lacking := self._lacking(case):
-            return Result(case, "skipped", (f"the driver has no {', '.join(lacking)}",))
+            return CaseResult(case, "skipped", (f"the driver has no {', '.join(lacking)}",))
         client = Client(self.target.url, timeout=self._timeout)
-        world = World(self.target, client, self.target.token, f"conformance-{uuid4()}", case.operation)
+        world = ConformanceWorld(self.target, client, self.target.token, f"conformance-{uuid4()}", case.operation)
         try:
             found = await self._play(case, world)
         except NotPossible as reason:
-            return Result(case, "skipped", (str(reason),))
+            return CaseResult(case, "skipped", (str(reason),))
         except LookupError as reason:
-            return Result(case, "skipped", (str(reason.args[0]) if reason.args else repr(reason),))
+            return CaseResult(case, "skipped", (str(reason.args[0]) if reason.args else repr(reason),))
         except (_Unexpected, HungUp, OSError, TimeoutError) as error:
-            return Result(case, "failed", (f"{type(error).__name__.lstrip('_')}: {error}",))
+            return CaseResult(case, "failed", (f"{type(error).__name__.lstrip('_')}: {error}",))
         finally:
             if (clean_up := getattr(self.driver, "clean_up", None)) is not None:
                 await clean_up(world)
         if found:
-            return Result(case, "failed", tuple(found))
+            return CaseResult(case, "failed", tuple(found))
         uncounted = self._uncounted(case)
-        return Result(case, "partly" if uncounted else "passed", tuple(uncounted))
+        return CaseResult(case, "partly" if uncounted else "passed", tuple(uncounted))
 
     def _lacking(self, case: Case) -> list[str]:
         return sorted(name for name in set(case.steps()) if not hasattr(self.driver, name))
@@ -81,7 +81,7 @@ class Runner:
         expected = {name for each in (case.expect, *(ask.get("expect", {}) for ask in case.asks)) for name in each}
         return [f"{name} were not counted" for name in COUNTS if name in expected and not hasattr(self.driver, name)]
 
-    async def _play(self, case: Case, world: World) -> list[str]:
+    async def _play(self, case: Case, world: ConformanceWorld) -> list[str]:
         if STATES.keys() & case.given:
             await self._open(case, world)
         await self._bring_about(case.given, world)
@@ -93,7 +93,7 @@ class Runner:
                 found += [f"request {number}: {each}" if len(case.asks) > 1 else each for each in wrong]
         return found + await self._counted(case.expect, world)
 
-    async def _ask(self, ask: Mapping[str, Any], case: Case, world: World) -> list[str]:
+    async def _ask(self, ask: Mapping[str, Any], case: Case, world: ConformanceWorld) -> list[str]:
         said, expected = ask["request"], ask.get("expect", {})
         running = [asyncio.create_task(self._send(said, case, world)) for _ in range(ask.get("at_once", 1))]
         try:
@@ -116,15 +116,15 @@ class Runner:
                 world.answers.setdefault(name, answer)
             world.intent = answer.intent() or world.intent
             found += differences(expected, answer, world)
-        found += self._each_once(ask, [answer for answer in answers if isinstance(answer, Answer)])
+        found += self._each_once(ask, [answer for answer in answers if isinstance(answer, WireAnswer)])
         return found + await self._counted(expected, world)
 
-    def _each_once(self, ask: Mapping[str, Any], answers: list[Answer]) -> list[str]:
+    def _each_once(self, ask: Mapping[str, Any], answers: list[WireAnswer]) -> list[str]:
         wanted: Mapping[str, int] = ask.get("expect", {}).get("times", {})
         counted = {status: sum(str(answer.status) == status for answer in answers) for status in wanted}
         return [f"{counted[s]} answers with {s}, expected {wanted[s]}" for s in wanted if counted[s] != wanted[s]]
 
-    async def _counted(self, expected: Mapping[str, Any], world: World) -> list[str]:
+    async def _counted(self, expected: Mapping[str, Any], world: ConformanceWorld) -> list[str]:
         found: list[str] = []
         for name in COUNTS:
             if name in expected and hasattr(self.driver, name):
@@ -133,7 +133,7 @@ class Runner:
                     found.append(f"{count} {name}, expected {expected[name]}")
         return found
 
-    async def _open(self, case: Case, world: World) -> None:
+    async def _open(self, case: Case, world: ConformanceWorld) -> None:
         """Send the request whose key the steps before the case are about."""
         answer = await self._send(case.opening, case, world)
         if isinstance(answer, HungUp):
@@ -143,11 +143,11 @@ class Runner:
         world.answers["opening"] = answer
         world.intent = answer.intent()
 
-    async def _bring_about(self, steps: Iterable[str], world: World) -> None:
+    async def _bring_about(self, steps: Iterable[str], world: ConformanceWorld) -> None:
         for name in steps:
             await drivers.step(self.driver, name)(world)
 
-    async def _send(self, said: Mapping[str, Any], case: Case, world: World) -> Answer | HungUp:
+    async def _send(self, said: Mapping[str, Any], case: Case, world: ConformanceWorld) -> WireAnswer | HungUp:
         method, path, headers, body, options = written(said, world, to=case.operation)
         try:
             return await world.client.send(method, path, headers, body, **options)

@@ -25,7 +25,7 @@ Header: TypeAlias = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WireAnswer:
     """What came back. Names of headers are in lower case; a header that came twice stands there twice."""
 
     status: int
@@ -81,7 +81,7 @@ class Client:
         host: bool = True,
         length: bool = True,
         hang_up_after: float | None = None,
-    ) -> Answer:
+    ) -> WireAnswer:
         """One exchange. `host` and `length` False leave out these headers; `hang_up_after` closes the line, in seconds.
 
         Raises HungUp where no whole answer came, TimeoutError, OSError.
@@ -99,7 +99,7 @@ class Client:
                 status, found, content = await _read(reader, method)
             finally:
                 writer.close()
-        return Answer(status, found, content, asyncio.get_running_loop().time() - began)
+        return WireAnswer(status, found, content, asyncio.get_running_loop().time() - began)
 
     def _written(
         self, method: str, path: str, headers: Iterable[Header], body: bytes | None, *, host: bool, length: bool

@@ -16,7 +16,7 @@ _BORROWED = ("postgres", "nobody")
 
 
 @dataclass(frozen=True)
-class Account:
+class ServerAccount:
     """The account of the server programs, in the shape that subprocess takes; all None for the caller's own."""
 
     name: str | None = None
@@ -65,7 +65,7 @@ class Account:
         ).returncode
 
 
-def server_account(home: Path) -> Account:
+def server_account(home: Path) -> ServerAccount:
     """Whom the server of this home runs as: the caller, or for root an account that is not root.
 
     For root that is whoever owns the cluster already there (postgres refuses everybody else), or the home; else
@@ -74,7 +74,7 @@ def server_account(home: Path) -> Account:
     Raises EmbeddedError when there is no account to borrow.
     """
     if os.geteuid() != 0:
-        return Account()
+        return ServerAccount()
     for place in (*home.glob("pg[0-9]*"), home):
         owner = place.stat().st_uid
         with contextlib.suppress(KeyError):
@@ -89,5 +89,5 @@ def server_account(home: Path) -> Account:
     )
 
 
-def _borrow(entry: pwd.struct_passwd) -> Account:
-    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, ())
+def _borrow(entry: pwd.struct_passwd) -> ServerAccount:
+    return ServerAccount(entry.pw_name, entry.pw_uid, entry.pw_gid, ())

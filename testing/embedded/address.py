@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from idem.testing.embedded import notes
-from idem.testing.embedded.account import Account
+from idem.testing.embedded.account import ServerAccount
 
 PORT = 5432  # only the name of the socket; no TCP port is taken
 
@@ -23,7 +23,7 @@ _LONGEST_PATH = 100  # a socket's path may have 107 bytes on Linux and 103 on ma
 
 
 @dataclass(frozen=True)
-class Address:
+class ServerAddress:
     """A server that accepts connections."""
 
     socket_dir: str
@@ -41,10 +41,10 @@ def withdraw(home: Path) -> None:
     (home / _NOTE).unlink(missing_ok=True)
 
 
-def read(home: Path) -> Address | None:
+def read(home: Path) -> ServerAddress | None:
     """The address of this home's server; None while nothing listens there."""
     try:
-        address = Address(**json.loads((home / _NOTE).read_text()))
+        address = ServerAddress(**json.loads((home / _NOTE).read_text()))
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(f"{address.socket_dir}/.s.PGSQL.{PORT}")
     except (OSError, ValueError, TypeError):  # not there, half-written, or another version's
@@ -52,7 +52,7 @@ def read(home: Path) -> Address | None:
     return address
 
 
-def make_socket_dir(home: Path, account: Account) -> Path:
+def make_socket_dir(home: Path, account: ServerAccount) -> Path:
     """A folder for the socket that nobody but the server's account (and root) can enter.
 
     This, with no TCP listener, is what guards a server that trusts whoever connects.
@@ -71,7 +71,7 @@ def make_socket_dir(home: Path, account: Account) -> Path:
     return folder
 
 
-def _take(folder: Path, account: Account) -> bool:
+def _take(folder: Path, account: ServerAccount) -> bool:
     try:
         folder.mkdir(mode=0o700)
         account.own(folder)

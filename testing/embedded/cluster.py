@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from idem.testing.embedded.account import Account
+from idem.testing.embedded.account import ServerAccount
 from idem.testing.embedded.binaries import ENVIRONMENT
 from idem.testing.embedded.errors import EmbeddedError
 from idem.testing.embedded.orphans import dies_with
@@ -26,7 +26,7 @@ class Cluster:
 
     data: Path
     bindir: Path
-    account: Account
+    account: ServerAccount
     durable: bool  # False: no fsync anywhere; a crash of the machine may lose the cluster
 
     def make(self) -> None:

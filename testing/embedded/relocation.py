@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from idem.testing.embedded import locks, notes
-from idem.testing.embedded.account import Account, server_account
+from idem.testing.embedded.account import ServerAccount, server_account
 from idem.testing.embedded.errors import EmbeddedError
 
 ROOT_STATE = Path("/var/lib/idem")
@@ -53,7 +53,7 @@ def settle(home: Path, deadline: float) -> Path:
         os.close(folder)
 
 
-def programs_for(account: Account, bindir: Path) -> Path:
+def programs_for(account: ServerAccount, bindir: Path) -> Path:
     """The programs in `bindir`, or a copy of them where `account` can run them.
 
     Raises EmbeddedError when they cannot be copied there.

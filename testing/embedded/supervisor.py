@@ -28,7 +28,7 @@ _LOCK_SECONDS = 2.0
 _BACKENDS_GO_SECONDS = 30.0
 
 
-class Supervisor:
+class ServerSupervisor:
     """Keeps one server up while the home has users, restarts one that dies, and takes outages on request."""
 
     def __init__(self, home: Path, cluster: Cluster, major: int, linger: float) -> None:
@@ -84,7 +84,7 @@ class Supervisor:
         while True:
             self._postmaster = Postmaster(self._cluster, self._socket_dir)
             if self._ready(self._postmaster):
-                address.Address(
+                address.ServerAddress(
                     str(self._socket_dir), self._major, self._postmaster.pid, self._cluster.durable
                 ).publish(self._home)
                 return
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> None:
         cluster = Cluster(place / f"pg{major}", programs, account, durable == "durable")
         cluster.make()
         outages.confirm(place)  # a request to a supervisor that was killed
-        supervisor = Supervisor(place, cluster, int(major), float(linger))
+        supervisor = ServerSupervisor(place, cluster, int(major), float(linger))
         for asked in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(asked, supervisor.end)
         supervisor.run()

@@ -127,7 +127,7 @@ def outage(embedded: Embedded, seconds: float, *, wait: bool = True) -> None:
         embedded.server_pid = server.server_pid
 
 
-def _join_or_start(place: Path, linger: float, timeout: float, deadline: float, durable: bool) -> address.Address:
+def _join_or_start(place: Path, linger: float, timeout: float, deadline: float, durable: bool) -> address.ServerAddress:
     started: str | None = None
     while True:
         if locks.is_held(place / locks.SUPERVISOR):

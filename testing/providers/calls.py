@@ -1,7 +1,7 @@
 """The calls of the suite: each goes through a lane like a daemon's call, over a real socket, and its effects are
 counted.
 
-There is no daemon and no database; `Sent` holds what a row would hold.
+There is no daemon and no database; `SentCall` holds what a row would hold.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AROUND = 300.0
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentCall:
     """One send. `made`: how many effects it had when it was over; `at`: POSIX seconds by the world's clock."""
 
     key: str
@@ -91,11 +91,11 @@ class Calls:
         self,
         fault: str | None = None,
         *,
-        again: Sent | None = None,
+        again: SentCall | None = None,
         key: str | None = None,
         request: ProviderRequest | None = None,
         account: Account | None = None,
-    ) -> Sent:
+    ) -> SentCall:
         """A first send, or with `again` the same bytes once more. A fault is ordered first: NotSupported if it is
         none of this world's."""
         key = key or (str(uuid4()) if again is None else again.key)
@@ -110,16 +110,16 @@ class Calls:
 
         outcome, seen = self._in_lane(provider, account, work)
         answers = tuple(provider.answers)
-        return Sent(key, frozen, outcome, seen, self.world.effects() - before, at, answers)
+        return SentCall(key, frozen, outcome, seen, self.world.effects() - before, at, answers)
 
-    def made(self) -> Sent:
+    def made(self) -> SentCall:
         """A healthy send, which has its effect and is understood."""
         sent = self.send()
         world_must(sent.made == 1, f"a healthy call had {sent.made} effects by World.effects, not 1 ({sent.word})")
         must(isinstance(sent.outcome, Succeeded | Pending), "outcome", f"a healthy call is read as {sent.word}")
         return sent
 
-    def lost(self, fault: str) -> Sent:
+    def lost(self, fault: str) -> SentCall:
         """A send that acts and whose answer is of no use."""
         sent = self.send(fault)
         world_must(sent.made == 1, f"the fault {fault} is to act once, but it had {sent.made} effects")
@@ -137,19 +137,19 @@ class Calls:
 
     # What is asked.
 
-    def question(self, sent: Sent, reference: str | None = None) -> Question:
+    def question(self, sent: SentCall, reference: str | None = None) -> Question:
         """What a row of this send would ask with."""
         return Question(
             sent.key, reference, False, sent.at, sent.frozen.method, sent.frozen.path, headers=sent.frozen.headers
         )
 
-    def ways(self, sent: Sent) -> tuple[FrozenRequest, ...]:
+    def ways(self, sent: SentCall) -> tuple[FrozenRequest, ...]:
         """The ways to ask about a call whose answer was lost. NotSupported if there are none."""
         found = self.provider.questions(self.question(sent))
         applies(bool(found), "lookup: this contract cannot look up a call whose reference is unknown")
         return found
 
-    def by_id(self, sent: Sent, reference: str) -> tuple[FrozenRequest, ...]:
+    def by_id(self, sent: SentCall, reference: str) -> tuple[FrozenRequest, ...]:
         """The ways to ask that need a reference."""
         without = self.provider.questions(self.question(sent))
         return tuple(each for each in self.provider.questions(self.question(sent, reference)) if each not in without)
@@ -166,7 +166,7 @@ class Calls:
         look, _ = self._in_lane(provider, account, work)
         return look, tuple(provider.looks)
 
-    def cancel(self, sent: Sent) -> tuple[Look, Seen]:
+    def cancel(self, sent: SentCall) -> tuple[Look, Seen]:
         """Void whatever was sent under the key."""
         question = self.question(sent)
 

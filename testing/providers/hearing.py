@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from idem.outbox.domain.outcomes import Pending, Refused, Succeeded, name
 from idem.outbox.domain.webhook import Event, Signed, Unverified, Webhook, verify
-from idem.testing.providers.calls import Calls, Sent
+from idem.testing.providers.calls import Calls, SentCall
 from idem.testing.providers.errors import NotSupported, applies, must, world_must
 from idem.testing.providers.world import Fault, World
 
@@ -136,7 +136,7 @@ def _told(events: tuple[Event, ...] | None) -> object:
     return [(each.key, each.reference, each.said, each.later, each.ours) for each in events]
 
 
-def _of_its_kind(calls: Calls, sent: Sent) -> list[Event]:
+def _of_its_kind(calls: Calls, sent: SentCall) -> list[Event]:
     """Every event that is wanted, and about the kind of object that the call makes."""
     found: list[Event] = []
     for delivery in calls.world.deliveries():
@@ -145,7 +145,7 @@ def _of_its_kind(calls: Calls, sent: Sent) -> list[Event]:
     return [each for each in found if each.wanted and kind in (None, each.kind)]
 
 
-def _about(calls: Calls, sent: Sent) -> Event:
+def _about(calls: Calls, sent: SentCall) -> Event:
     """The last event about this call that can settle it, else the last one at all."""
     events = _of_its_kind(calls, sent)
     if calls.contract.events:
@@ -157,7 +157,7 @@ def _about(calls: Calls, sent: Sent) -> Event:
     return next((each for each in reversed(ours) if each.said is not None), ours[-1])
 
 
-def _agree(event: Event, sent: Sent) -> None:
+def _agree(event: Event, sent: SentCall) -> None:
     must(event.reference == sent.reference, "webhook.reference", f"the event names the object {event.reference}, the "
          f"answer {sent.reference}")  # fmt: skip
     if event.said is None:

@@ -28,8 +28,8 @@ PAGE: Final = (
 )
 HELD_BACK: Final = frozenset({"host", "content-length", "connection", "accept-encoding", "transfer-encoding"})
 
-Answer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
-Rewrite: TypeAlias = Callable[[str, str, Answer], Answer]
+ProxyAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
+Rewrite: TypeAlias = Callable[[str, str, ProxyAnswer], ProxyAnswer]
 """What becomes of an answer: method and target of the request, and the answer as the provider gave it."""
 
 
@@ -107,7 +107,7 @@ class Line:
             case _:
                 request.answer(answer)
 
-    def _forwarded(self, request: _Request) -> Answer:
+    def _forwarded(self, request: _Request) -> ProxyAnswer:
         assert self._client is not None
         headers = [(name, text) for name, text in request.headers.items() if name.lower() not in HELD_BACK]
         headers.append(("accept-encoding", "identity"))
@@ -137,7 +137,7 @@ class _Request(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
-    def answer(self, answer: Answer, *, cut: bool = False) -> None:
+    def answer(self, answer: ProxyAnswer, *, cut: bool = False) -> None:
         """Send it; `cut`: half of its body, and the line is broken."""
         status, headers, body = answer
         self.send_response_only(status)

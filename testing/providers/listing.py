@@ -9,7 +9,7 @@ from idem.testing.providers.errors import Broken, NotSupported, applies, must, w
 from idem.testing.providers.world import World
 
 
-class Listing:
+class ListingRules:
     """Rules about `listing` and `read_listing`."""
 
     def test_the_list_shows_what_was_made(self, world: World) -> None:

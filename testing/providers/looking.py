@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from idem.outbox.domain.outcomes import Absent, Ambiguous, Pending, Seen, Succeeded
 from idem.outbox.providers.send import QUESTION
-from idem.testing.providers.calls import Calls, Sent, settles, shown
+from idem.testing.providers.calls import Calls, SentCall, settles, shown
 from idem.testing.providers.errors import applies, must, world_must
 from idem.testing.providers.world import Fault, World
 
@@ -99,9 +99,9 @@ class Looking:
         must(world.effects() == before, "lookup", "asking had an effect")
 
 
-def _never_sent(calls: Calls) -> Sent:
+def _never_sent(calls: Calls) -> SentCall:
     key = str(uuid4())
-    return Sent(key, calls.freeze(key), Ambiguous(), Seen(), 0, time.time() + calls.passed)
+    return SentCall(key, calls.freeze(key), Ambiguous(), Seen(), 0, time.time() + calls.passed)
 
 
 def _other(reference: str) -> str:

@@ -14,7 +14,7 @@ from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecu
 from idem.outbox.domain.outcomes import Look as Looks
 from idem.outbox.domain.provider import Question
 from idem.testing.providers import answers
-from idem.testing.providers.calls import Calls, Sent, shown
+from idem.testing.providers.calls import Calls, SentCall, shown
 from idem.testing.providers.errors import must, world_must
 from idem.testing.providers.world import Fault, World
 
@@ -22,7 +22,7 @@ OF_THE_LINE: Final = frozenset({405, 411, 421, 426, 428, 431, 501, 505, 511})
 """Statuses of whoever stands in between, which say that a request as such went no further: `NotExecuted(config)`."""
 
 
-class Reading:
+class ReadingRules:
     """Rules about `classify`, `read_look`, `next_page`, `read_cancel`, `read_listing` and `read_events`."""
 
     def test_reading_never_raises(self, world: World) -> None:
@@ -124,7 +124,7 @@ class Reading:
         calls = Calls(world)
         calls.over_http()
         key = str(uuid4())
-        sent = Sent(key, calls.freeze(key), Ambiguous(), calls.made().seen, 0, time.time())
+        sent = SentCall(key, calls.freeze(key), Ambiguous(), calls.made().seen, 0, time.time())
         for way in calls.ways(sent):
             _, seen = calls.look(calls.question(sent), way)
             for response in seen:
@@ -138,7 +138,7 @@ def settles_write(outcome: Outcome) -> bool:
     return not isinstance(outcome, Ambiguous | NotExecuted)
 
 
-def _asked(calls: Calls, sent: Sent) -> tuple[Question, tuple[FrozenRequest, ...]]:
+def _asked(calls: Calls, sent: SentCall) -> tuple[Question, tuple[FrozenRequest, ...]]:
     question = calls.question(sent, sent.reference)
     return question, calls.provider.questions(question)
 

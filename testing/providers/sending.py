@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
-from idem.testing.providers.calls import Calls, Sent
+from idem.testing.providers.calls import Calls, SentCall
 from idem.testing.providers.errors import NotSupported, applies, must, world_must
 from idem.testing.providers.world import Fault, World
 
 ANSWERS_AGAIN = ("stored", "current", "success_only")
 
 
-class Sending:
+class SendingRules:
     """Rules about healthy sends, refusals and replays."""
 
     def test_a_healthy_call_has_one_effect_and_a_reference(self, world: World) -> None:
@@ -96,7 +96,7 @@ class Sending:
         must(made == 1, "key.replay", f"a send while the first was worked on led to {made} effects")
 
 
-def _as_poor_as_said(again: Sent) -> None:
+def _as_poor_as_said(again: SentCall) -> None:
     if again.made == 0:
         raise NotSupported(
             'key.replay is "none", but a second send had no other effect: the provider may know keys, and the contract '

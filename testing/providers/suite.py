@@ -8,20 +8,20 @@ import pytest
 
 from idem.testing.providers.freezing import Freezing
 from idem.testing.providers.hearing import Hearing
-from idem.testing.providers.listing import Listing
+from idem.testing.providers.listing import ListingRules
 from idem.testing.providers.looking import Looking
 from idem.testing.providers.losing import Losing
 from idem.testing.providers.owning import Owning
-from idem.testing.providers.reading import Reading
+from idem.testing.providers.reading import ReadingRules
 from idem.testing.providers.refusing import Refusing
 from idem.testing.providers.sanity import Sanity
-from idem.testing.providers.sending import Sending
+from idem.testing.providers.sending import SendingRules
 from idem.testing.providers.voiding import Voiding
 from idem.testing.providers.world import World
 
 
 class ProviderConformance(
-    Sanity, Freezing, Reading, Owning, Sending, Losing, Looking, Refusing, Voiding, Listing, Hearing
+    Sanity, Freezing, ReadingRules, Owning, SendingRules, Losing, Looking, Refusing, Voiding, ListingRules, Hearing
 ):
     """Each test states one rule, over a real socket, and without a database.
 

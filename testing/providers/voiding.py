@@ -6,7 +6,7 @@ import time
 from uuid import uuid4
 
 from idem.outbox.domain.outcomes import Absent, Ambiguous, Pending, Refused, Seen, Succeeded
-from idem.testing.providers.calls import Calls, Sent, settles, shown
+from idem.testing.providers.calls import Calls, SentCall, settles, shown
 from idem.testing.providers.errors import NotSupported, applies, must
 from idem.testing.providers.world import Fault, World
 
@@ -49,7 +49,7 @@ class Voiding:
         """Cancelled first, sent then: no effect."""
         calls = _with_tombstones(world)
         key = str(uuid4())
-        stranger = Sent(key, calls.freeze(key), Ambiguous(), Seen(), 0, time.time())
+        stranger = SentCall(key, calls.freeze(key), Ambiguous(), Seen(), 0, time.time())
         look, seen = calls.cancel(stranger)
         must(isinstance(look, Absent), "cancel_by_key", f"it came to {shown(look)} ({seen.note})")
         late = calls.send(key=key)
@@ -84,6 +84,6 @@ def _with_tombstones(world: World) -> Calls:
     return calls
 
 
-def _never_sent(calls: Calls) -> Sent:
+def _never_sent(calls: Calls) -> SentCall:
     key = str(uuid4())
-    return Sent(key, calls.freeze(key), Ambiguous(), Seen(), 0, time.time() + calls.passed)
+    return SentCall(key, calls.freeze(key), Ambiguous(), Seen(), 0, time.time() + calls.passed)

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from adopt.shop import CONFIG, ORDER, TABLES
 
-from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.bank import Bank, BankAccount, BankSettings
 
 
 @pytest.fixture
@@ -30,6 +30,6 @@ def idem_toml(tmp_path: Path) -> Path:
 @pytest.fixture
 async def bank(tmp_path: Path) -> AsyncIterator[Bank]:
     """A ledger that behaves until it is told otherwise."""
-    settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, accounts=(Account("main", "secret"),))
+    settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, accounts=(BankAccount("main", "secret"),))
     async with Bank(settings) as bank:
         yield bank

@@ -15,7 +15,7 @@ from adopt.working import work
 from fix_line import target, through
 
 from idem.testing.bank import Bank
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 PATH = f"/orders/{ORDER}/payment"
 STORED = """
@@ -93,7 +93,7 @@ async def test_killed_while_the_commit_is_on_its_way(
     """The server commits, and nobody is there to hear it."""
     victims: list[int] = []
 
-    def kill(_number: int, direction: Direction, data: bytes) -> Verdict:
+    def kill(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         if direction == "to_server" and b"COMMIT" in data and victims:
             os.kill(victims.pop(), signal.SIGKILL)
         return "pass"

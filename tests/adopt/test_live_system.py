@@ -23,7 +23,7 @@ from tutorial.page import FENCE, missing
 from idem.outbox import config
 from idem.outbox.domain.decisions import Decision, Mismatch, Replay, Retrying
 from idem.outbox.http_server.serving import listen
-from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.bank import Bank, BankAccount, BankSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopt" / "live-system.md"
 
@@ -45,7 +45,7 @@ def test_the_page_is_followed_word_by_word(
     databases: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = databases
-    settings = BankSettings(log=None, durable=False, accounts=(Account("main", "secret"),))
+    settings = BankSettings(log=None, durable=False, accounts=(BankAccount("main", "secret"),))
     monkeypatch.setenv("LEDGER_TOKEN", "secret")
     with Bank(settings).in_thread() as bank:
         follow(tmp_path, old, new, bank.url)

@@ -17,7 +17,7 @@ from idem.outbox.database import checkout
 from idem.outbox.database.outage import AWAY, BELIEVED, Outage
 from idem.outbox.values.errors import StoreUnavailable
 from idem.outcomes import Succeeded
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 THREADS = 16
 
@@ -26,9 +26,9 @@ class Watch:
     """`how`: what becomes of the bytes of a line. Black hole: they are lost, and the line stays open."""
 
     def __init__(self) -> None:
-        self.how: Verdict = "pass"
+        self.how: ProxyVerdict = "pass"
 
-    def __call__(self, _number: int, _direction: Direction, _data: bytes) -> Verdict:
+    def __call__(self, _number: int, _direction: Direction, _data: bytes) -> ProxyVerdict:
         return self.how
 
 

@@ -12,8 +12,8 @@ from fix_api import PAY, Client, client
 from fix_spine import Spine
 
 from idem.outbox.api import reading
-from idem.outbox.config.api_settings import MOST_VALUES, ApiSettings, LimitSettings
-from idem.outbox.tenants.limits import Misuse
+from idem.outbox.config.api_settings import MOST_VALUES, ApiSettings, TenantLimitSettings
+from idem.outbox.tenants.limits import TenantCounter
 from idem.outbox.values.canonical import MAX_BYTES
 from idem.sweeper.daemon import Sweeper
 
@@ -26,8 +26,8 @@ TIGHTER: dict[str, tuple[dict[str, Any], int, str]] = {
     "max_values": ({"max_values": 100}, 400, "body_invalid"),
     "strict_keys": ({"strict_keys": True}, 400, "key_invalid"),
     "min_key_length": ({"min_key_length": 16}, 400, "key_invalid"),
-    "limits": ({"limits": LimitSettings(new_keys=0.001, new_key_burst=1)}, 429, "too_many_keys"),
-    "tenants": ({"tenants": {"t": LimitSettings(new_keys=0.001, new_key_burst=1)}}, 429, "too_many_keys"),
+    "limits": ({"limits": TenantLimitSettings(new_keys=0.001, new_key_burst=1)}, 429, "too_many_keys"),
+    "tenants": ({"tenants": {"t": TenantLimitSettings(new_keys=0.001, new_key_burst=1)}}, 429, "too_many_keys"),
 }
 """Each setting that refuses requests, at its tightest, and what a new key is told."""
 
@@ -185,13 +185,13 @@ async def test_a_refused_request_is_counted_once(spine: Spine, before: bytes) ->
         counts = api.api._limits._counts
         counts.clear()
         for key, body, what in (
-            (None, b"{}", Misuse.KEY_MISSING),
-            ("x", b"{}", Misuse.KEY_INVALID),
-            ("k2", b"{", Misuse.BODY_INVALID),
-            ("k1", BODY, Misuse.REPLAYED),
-            ("k1", b'{"amount":7}', Misuse.MISMATCH),
+            (None, b"{}", TenantCounter.KEY_MISSING),
+            ("x", b"{}", TenantCounter.KEY_INVALID),
+            ("k2", b"{", TenantCounter.BODY_INVALID),
+            ("k1", BODY, TenantCounter.REPLAYED),
+            ("k1", b'{"amount":7}', TenantCounter.MISMATCH),
         ):
             await api.ask(key, content=body, headers=JSON)
             found = counts.pop("t")
-            del found[Misuse.REQUESTS]
+            del found[TenantCounter.REQUESTS]
             assert found == {what: 1}, key

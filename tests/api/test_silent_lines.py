@@ -9,7 +9,7 @@ from fix_spine import Spine, catalogue, operation
 
 from idem.outbox.api import reading
 from idem.outbox.domain.operation import Answer
-from idem.testing.proxy import Direction, Verdict
+from idem.testing.proxy import Direction, ProxyVerdict
 
 
 class Mute(Line):
@@ -17,7 +17,7 @@ class Mute(Line):
 
     silent = False
 
-    def __call__(self, number: int, direction: Direction, data: bytes) -> Verdict:
+    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         return "swallow" if self.silent else super().__call__(number, direction, data)
 
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from fix_server import Asked, served
 
-from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.bank import Bank, BankAccount, BankSettings
 
 Open = Callable[..., Bank]
 
@@ -27,13 +27,13 @@ def log_path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_bank(log_path: Path) -> Iterator[Open]:
-    """Open a bank in a thread: members of `Account` go to its only account, `accounts` replaces it."""
+    """Open a bank in a thread: members of `BankAccount` go to its only account, `accounts` replaces it."""
     with ExitStack() as stack:
 
         def open_(**given: Any) -> Bank:
-            names = Account.__dataclass_fields__
+            names = BankAccount.__dataclass_fields__
             own = {name: given.pop(name) for name in list(given) if name in names and name != "fault_rate"}
-            given.setdefault("accounts", (Account(**own),))
+            given.setdefault("accounts", (BankAccount(**own),))
             given.setdefault("log", log_path)
             return stack.enter_context(Bank(BankSettings(**given)).in_thread())
 

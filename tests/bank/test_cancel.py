@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from idem.testing.bank import Account, Bank, BankSettings, CancelByKey, Said, Shape
+from idem.testing.bank import Bank, BankAccount, BankSettings, BankShape, CancelByKey, StatusWords
 
 
 @pytest.fixture
@@ -76,7 +76,9 @@ def test_faults_meet_a_cancel_too(open_bank, pay, cancel):
 
 def test_it_has_another_path_or_none(open_bank, pay, http, cancel):
     way = CancelByKey("/v2/payments/cancel", "idempotency_key")
-    bank = open_bank(accounts=(Account(cancel=way, shape=Shape.own()), Account("b", "b-token", cancel=None)))
+    bank = open_bank(
+        accounts=(BankAccount(cancel=way, shape=BankShape.own()), BankAccount("b", "b-token", cancel=None))
+    )
     pay(bank, "k")
     assert http.post(f"{bank.url}/v2/payments/cancel", json={"idempotency_key": "k"}).status_code == 200
     assert bank.log.effects() == []
@@ -102,7 +104,7 @@ def test_the_event_of_a_cancel(open_bank, pay, cancel, receiver):
 
 def test_an_account_that_comes_later_has_webhooks(open_bank, pay, receiver):
     bank = open_bank(require_auth=True)
-    bank.add_account(Account("late", "late-token", webhook_url=receiver.url))
+    bank.add_account(BankAccount("late", "late-token", webhook_url=receiver.url))
     pay(bank, "k", token="late-token")
     assert receiver.wait(1)[0]["data"]["idempotency_key"] == "k"
 
@@ -145,8 +147,10 @@ def test_success_only_with_what_is_rolled_forward_charges_twice(open_bank, pay):
 
 def test_success_only_keeps_a_decline_that_is_a_2xx(http):
     """Checkout.com: a declined card is a 201 that says so, and that is kept; only 4xx and 5xx are executed anew."""
-    declined = Said(201, members=((("approved",), False), (("status",), "Declined")))
-    account = Account(replay="success_only", key_header="cko-idempotency-key", shape=Shape({"declined": declined}, {}))
+    declined = StatusWords(201, members=((("approved",), False), (("status",), "Declined")))
+    account = BankAccount(
+        replay="success_only", key_header="cko-idempotency-key", shape=BankShape({"declined": declined}, {})
+    )
     with Bank(BankSettings(accounts=(account,))).in_thread() as bank:
         bank.script(None, ["decline", "422_before_acting"])
 

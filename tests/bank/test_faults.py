@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from idem.testing.bank import Account, Fault, FaultName, SettingsError, read_log
+from idem.testing.bank import BankAccount, BankFault, FaultName, SettingsError, read_log
 
 
 def test_without_a_fault_the_payment_is_made(open_bank, pay, log_path):
@@ -96,7 +96,7 @@ def test_html_403_is_not_in_the_banks_shape(open_bank, pay):
 
 @pytest.mark.parametrize("api", ["own", "stripe"])
 def test_the_banks_own_answers_carry_a_header_and_a_proxys_page_does_not(open_bank, api):
-    accounts = (Account("main", "main-token", api=api, answers_carry=None if api == "stripe" else "Request-Id"),)
+    accounts = (BankAccount("main", "main-token", api=api, answers_carry=None if api == "stripe" else "Request-Id"),)
     bank = open_bank(accounts=accounts, require_auth=True)
     path = "/v1/payment_intents" if api == "stripe" else "/payments"
     form = {"amount": "1", "currency": "eur"}
@@ -256,12 +256,12 @@ def test_what_is_no_http_or_too_large_is_refused(open_bank, pay):
 @pytest.mark.parametrize("text", ["nonsense", "429:soon", "pending:-1", ""])
 def test_a_fault_that_is_none(text):
     with pytest.raises(SettingsError):
-        Fault.parse(text)
+        BankFault.parse(text)
 
 
 @pytest.mark.parametrize("name", list(FaultName))
 def test_a_fault_reads_back_as_it_is_written(name):
-    assert Fault.parse(str(Fault(name, 2.5))) == Fault(name, 2.5)
+    assert BankFault.parse(str(BankFault(name, 2.5))) == BankFault(name, 2.5)
 
 
 def wait_until(condition, seconds=5.0):

@@ -8,7 +8,7 @@ import time
 import httpx
 import pytest
 
-from idem.testing.bank import Account, Bank, BankSettings, LogCorrupt, LogInUse, read_log
+from idem.testing.bank import Bank, BankAccount, BankSettings, LogCorrupt, LogInUse, read_log
 
 
 def test_an_answer_that_was_seen_stands_in_the_log(open_bank, pay, log_path):
@@ -137,7 +137,7 @@ def test_killed_when_it_has_received_nothing_is_done(bank_process, pay, log_path
 
 
 def test_restarts_go_on_where_the_log_ends(pay, look, log_path):
-    settings = BankSettings(log=log_path, accounts=(Account(lookup_lag=30),))
+    settings = BankSettings(log=log_path, accounts=(BankAccount(lookup_lag=30),))
     for n in range(3):
         with Bank(settings).in_thread() as bank:
             pay(bank, f"k{n}", reference="r")

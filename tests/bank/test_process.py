@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from idem.testing.bank import (
-    Account,
     Bank,
+    BankAccount,
     BankSettings,
     CancelByKey,
-    Replay,
+    SecondRequest,
     SettingsError,
     StripeSettings,
     WebhookOrder,
@@ -80,11 +80,15 @@ def test_settings_read_back_as_they_are_written(tmp_path):
     settings = BankSettings(
         log=tmp_path / "log",
         accounts=(
-            Account("a", "t", Replay.CURRENT, None, 3.5, webhook_url="http://h/", webhook=WebhookOrder(2, 1.0, 3)),
-            Account.parse("b:u:none:7d:15m"),
-            Account("c", "v", api="stripe", stripe=StripeSettings(events_lag=2.0), old_webhook_secrets=("whsec_old",)),
-            Account("d", "w", cancel=CancelByKey("/void", tombstones=True)),
-            Account("e", "x", cancel=None),
+            BankAccount(
+                "a", "t", SecondRequest.CURRENT, None, 3.5, webhook_url="http://h/", webhook=WebhookOrder(2, 1.0, 3)
+            ),
+            BankAccount.parse("b:u:none:7d:15m"),
+            BankAccount(
+                "c", "v", api="stripe", stripe=StripeSettings(events_lag=2.0), old_webhook_secrets=("whsec_old",)
+            ),
+            BankAccount("d", "w", cancel=CancelByKey("/void", tombstones=True)),
+            BankAccount("e", "x", cancel=None),
         ),
         faults={"429:3": 2.0},
         script=({"match": {"nth": 1}, "faults": ["503"]},),
@@ -94,10 +98,12 @@ def test_settings_read_back_as_they_are_written(tmp_path):
 
 
 def test_an_account_on_the_command_line():
-    assert Account.parse("a:t") == Account("a", "t")
-    assert Account.parse("a:t:success_only:24h:2.5") == Account("a", "t", Replay.SUCCESS_ONLY, 86400.0, 2.5)
-    assert Account.parse("a:t::forever:") == Account("a", "t", retention=None)
-    assert Account.parse("a:sk_test_1:stored:24h::stripe") == Account("a", "sk_test_1", api="stripe")
+    assert BankAccount.parse("a:t") == BankAccount("a", "t")
+    assert BankAccount.parse("a:t:success_only:24h:2.5") == BankAccount(
+        "a", "t", SecondRequest.SUCCESS_ONLY, 86400.0, 2.5
+    )
+    assert BankAccount.parse("a:t::forever:") == BankAccount("a", "t", retention=None)
+    assert BankAccount.parse("a:sk_test_1:stored:24h::stripe") == BankAccount("a", "sk_test_1", api="stripe")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,7 @@ def test_an_account_on_the_command_line():
 )
 def test_an_account_that_is_none(text):
     with pytest.raises(SettingsError):
-        Account.parse(text)
+        BankAccount.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,7 @@ def test_an_account_that_is_none(text):
         {"fault_rate": 2},
         {"faults": {"no_such": 1}},
         {"accounts": ()},
-        {"accounts": (Account(), Account())},
+        {"accounts": (BankAccount(), BankAccount())},
         {"latency": -1},
     ],
 )

@@ -6,7 +6,7 @@ import time
 import httpx
 import pytest
 
-from idem.testing.bank import Account
+from idem.testing.bank import BankAccount
 
 
 def test_stored_gives_the_first_answer_byte_for_byte(open_bank, pay):
@@ -167,7 +167,7 @@ def test_keys_survive_a_restart(open_bank, pay, replay, log_path):
 
 
 def test_accounts_are_worlds_of_their_own(open_bank, pay, http):
-    accounts = (Account("a", "token-a"), Account("b", "token-b", replay="none"))
+    accounts = (BankAccount("a", "token-a"), BankAccount("b", "token-b", replay="none"))
     bank = open_bank(accounts=accounts, require_auth=True)
     first = pay(bank, "k", token="token-a")
     assert pay(bank, "k", token="token-b").json()["id"] != first.json()["id"]

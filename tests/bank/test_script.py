@@ -9,12 +9,21 @@ import time
 import httpx
 import pytest
 
-from idem.testing.bank import Bank, BankSettings, Fault, FaultName, Match, SettingsError, Step, kill_pid_on_effect
+from idem.testing.bank import (
+    Bank,
+    BankFault,
+    BankSettings,
+    FaultName,
+    RequestMatch,
+    ScriptStep,
+    SettingsError,
+    kill_pid_on_effect,
+)
 
 
 def test_steps_are_taken_in_order_by_what_matches(open_bank, pay):
     bank = open_bank()
-    bank.script(Match(reference="a"), ["503", None, Step(Fault(FaultName.TOO_MANY_REQUESTS, 9))])
+    bank.script(RequestMatch(reference="a"), ["503", None, ScriptStep(BankFault(FaultName.TOO_MANY_REQUESTS, 9))])
     bank.script({"key": "k"}, ["decline"])
     assert [pay(bank, reference="a").status_code for _ in range(4)] == [503, 201, 429, 201]
     assert pay(bank, "k").status_code == 402
@@ -130,8 +139,8 @@ def test_the_bank_kills_the_worker_when_it_has_acted(open_bank, log_path):
         f"print(httpx.post('{bank.url}/payments', json={body}, headers={{'idempotency-key': 'k'}}).status_code)"
     )
     for kill in (
-        lambda pid: bank.when("acted", Match(key="k"), kill_pid_on_effect(pid)),
-        lambda pid: bank.script(Match(key="k", nth=2), [{"kill_pid": pid, "on": "received"}]),
+        lambda pid: bank.when("acted", RequestMatch(key="k"), kill_pid_on_effect(pid)),
+        lambda pid: bank.script(RequestMatch(key="k", nth=2), [{"kill_pid": pid, "on": "received"}]),
     ):
         worker = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         kill(worker.pid)

@@ -8,8 +8,8 @@ from collections import defaultdict
 import httpx
 import pytest
 
-from idem.testing.bank import Account, Bank, BankSettings, FaultName, read_log
-from idem.testing.bank.faults import PLANS, Acts, Delivery
+from idem.testing.bank import Bank, BankAccount, BankSettings, FaultName, read_log
+from idem.testing.bank.faults import PLANS, Acts, AnswerFault
 
 FORM = {"amount": "500", "currency": "eur", "payment_method": "pm_card_visa", "confirm": "true"}
 
@@ -42,7 +42,7 @@ def test_every_fault_and_then_a_replay(bank, post, fault):
     except httpx.TransportError:
         first = None
     plan = PLANS[fault]
-    lost = plan.delivery not in (Delivery.WHOLE, Delivery.DRIPPED)
+    lost = plan.delivery not in (AnswerFault.WHOLE, AnswerFault.DRIPPED)
     assert (first is None) == lost
     again = post(bank, "k")
     sends = read_log(bank.settings.log).sends(key="k")
@@ -208,7 +208,7 @@ def test_all_of_it_survives_a_restart(open_bank, post, http, log_path):
 
 
 def test_after_a_sigkill_every_answer_that_was_seen_is_given_again(bank_process, http, log_path):
-    account = Account(api="stripe")
+    account = BankAccount(api="stripe")
     process, url = bank_process(BankSettings(log=log_path, accounts=(account,)))
     answered: dict[str, bytes] = {}
 

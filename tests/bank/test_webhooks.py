@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from idem.testing.bank import Account, Bank, BankSettings, SettingsError, WebhookOrder, signature
+from idem.testing.bank import Bank, BankAccount, BankSettings, SettingsError, WebhookOrder, signature
 
 KEY = b"twenty-four bytes or so!"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -119,10 +119,10 @@ def test_it_tries_again_and_logs_every_delivery(open_with_hooks, pay, receiver):
 
 
 def test_what_a_dead_bank_did_not_deliver_the_next_one_does(pay, receiver, log_path):
-    accounts = (Account(webhook_url="http://127.0.0.1:9/", webhook_secret=SECRET),)
+    accounts = (BankAccount(webhook_url="http://127.0.0.1:9/", webhook_secret=SECRET),)
     with Bank(BankSettings(log=log_path, accounts=accounts)).in_thread() as bank:
         pay(bank, "k")
-    accounts = (Account(webhook_url=receiver.url, webhook_secret=SECRET),)
+    accounts = (BankAccount(webhook_url=receiver.url, webhook_secret=SECRET),)
     settings = BankSettings(log=log_path, accounts=accounts)
     with Bank(settings).in_thread() as bank:
         receiver.wait(1)

@@ -11,7 +11,7 @@ import pytest
 
 from idem.outbox.calls.http_call import Lost
 from idem.outbox.calls.http_client import ssl_context, stock_client
-from idem.outbox.calls.response_head import LINES, PIECE, Connection
+from idem.outbox.calls.response_head import LINES, PIECE, HeadStream
 from idem.outbox.domain.contract import Contract, Response
 
 SLOW = Contract("bank", connect_timeout=5.0, deadline=60.0)
@@ -118,14 +118,14 @@ async def test_the_same_holds_under_tls(
 ) -> None:
     """The bound is on what TLS has decrypted, and the body behind a head is read as it comes."""
     sizes: list[int] = []
-    read = Connection.read
+    read = HeadStream.read
 
     async def counted(self: Any, max_bytes: int, timeout: float | None = None) -> bytes:
         got = await read(self, max_bytes, timeout)
         sizes.append(len(got))
         return got
 
-    monkeypatch.setattr(Connection, "read", counted)
+    monkeypatch.setattr(HeadStream, "read", counted)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(certificate)
     trusting = ssl.create_default_context(cafile=str(certificate))

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from idem.outbox.calls.breaker import GRACE, LONGEST_PAUSE, UNLIMITED, Breaker, State
+from idem.outbox.calls.breaker import GRACE, LONGEST_PAUSE, UNLIMITED, Breaker, BreakerState
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 
 TRANSPORT = NotExecuted("transport")
@@ -19,7 +19,7 @@ def played(*outcomes: Outcome, same_row: bool = False, trouble: bool = True) -> 
     breaker = Breaker(jitter=lambda: 1.0)
     for number, outcome in enumerate(outcomes):
         row = "row" if same_row else f"row {number}"
-        assert breaker.may_call(row, 0.0) or breaker.state(0.0) is State.OPEN
+        assert breaker.may_call(row, 0.0) or breaker.state(0.0) is BreakerState.OPEN
         breaker.record(row, outcome, 0.0, trouble=trouble)
     return breaker
 
@@ -27,39 +27,39 @@ def played(*outcomes: Outcome, same_row: bool = False, trouble: bool = True) -> 
 @pytest.mark.parametrize(
     ("outcomes", "state"),
     [
-        ([], State.CLOSED),
-        ([TRANSPORT] * 4, State.CLOSED),
-        ([TRANSPORT] * 5, State.OPEN),
-        ([TRANSPORT] * 4 + [DONE, TRANSPORT], State.CLOSED),
-        ([TRANSPORT] * 4 + [THROTTLED, TRANSPORT], State.CLOSED),
-        ([TRANSPORT] * 4 + [GIVEN_BACK, TRANSPORT], State.OPEN),
-        ([CONFIG] * 4, State.CLOSED),
-        ([CONFIG] * 5, State.OPEN),
-        ([CONFIG] * 4 + [Ambiguous(), CONFIG], State.OPEN),
-        ([CONFIG] * 4 + [REQUEST, CONFIG], State.CLOSED),
-        ([CONFIG] * 4 + [Refused(None), CONFIG], State.CLOSED),
-        ([Ambiguous()] * 9, State.CLOSED),
-        ([Ambiguous()] * 10, State.OPEN),
-        ([Ambiguous()] * 9 + [Pending("p-1"), Ambiguous()], State.CLOSED),
-        ([THROTTLED] * 20, State.CLOSED),
-        ([REQUEST] * 20, State.CLOSED),
-        ([GIVEN_BACK] * 20, State.CLOSED),
+        ([], BreakerState.CLOSED),
+        ([TRANSPORT] * 4, BreakerState.CLOSED),
+        ([TRANSPORT] * 5, BreakerState.OPEN),
+        ([TRANSPORT] * 4 + [DONE, TRANSPORT], BreakerState.CLOSED),
+        ([TRANSPORT] * 4 + [THROTTLED, TRANSPORT], BreakerState.CLOSED),
+        ([TRANSPORT] * 4 + [GIVEN_BACK, TRANSPORT], BreakerState.OPEN),
+        ([CONFIG] * 4, BreakerState.CLOSED),
+        ([CONFIG] * 5, BreakerState.OPEN),
+        ([CONFIG] * 4 + [Ambiguous(), CONFIG], BreakerState.OPEN),
+        ([CONFIG] * 4 + [REQUEST, CONFIG], BreakerState.CLOSED),
+        ([CONFIG] * 4 + [Refused(None), CONFIG], BreakerState.CLOSED),
+        ([Ambiguous()] * 9, BreakerState.CLOSED),
+        ([Ambiguous()] * 10, BreakerState.OPEN),
+        ([Ambiguous()] * 9 + [Pending("p-1"), Ambiguous()], BreakerState.CLOSED),
+        ([THROTTLED] * 20, BreakerState.CLOSED),
+        ([REQUEST] * 20, BreakerState.CLOSED),
+        ([GIVEN_BACK] * 20, BreakerState.CLOSED),
     ],
     ids=repr,
 )
-def test_what_opens(outcomes: list[Outcome], state: State) -> None:
+def test_what_opens(outcomes: list[Outcome], state: BreakerState) -> None:
     breaker = played(*outcomes)
     assert breaker.state(0.0) is state
-    assert breaker.room(0.0) == (UNLIMITED if state is State.CLOSED else 0)
+    assert breaker.room(0.0) == (UNLIMITED if state is BreakerState.CLOSED else 0)
 
 
 def test_one_row_with_a_wrong_configuration_never_stops_a_lane() -> None:
     """Hazard 63: a tenant's own row, tried again and again."""
-    assert played(*[CONFIG] * 50, same_row=True).state(0.0) is State.CLOSED
+    assert played(*[CONFIG] * 50, same_row=True).state(0.0) is BreakerState.CLOSED
 
 
 def test_what_the_provider_says_ambiguously_does_not_open() -> None:
-    assert played(*[Ambiguous()] * 50, trouble=False).state(0.0) is State.CLOSED
+    assert played(*[Ambiguous()] * 50, trouble=False).state(0.0) is BreakerState.CLOSED
 
 
 def test_half_open_lets_one_call_through_and_a_decision_closes() -> None:
@@ -67,13 +67,13 @@ def test_half_open_lets_one_call_through_and_a_decision_closes() -> None:
     breaker = played(*[TRANSPORT] * 5)
     assert breaker.wait(0.0) == 2.0
     assert not breaker.may_call("other", 1.9)
-    assert breaker.state(2.0) is State.HALF_OPEN
+    assert breaker.state(2.0) is BreakerState.HALF_OPEN
     assert breaker.room(2.0) == 1
     assert breaker.may_call("other", 2.0)
     assert breaker.room(2.0) == 0
     assert not breaker.may_call("third", 2.0)
     breaker.record("other", DONE, 3.0)
-    assert breaker.state(3.0) is State.CLOSED
+    assert breaker.state(3.0) is BreakerState.CLOSED
     assert breaker.closings == 1
 
 
@@ -115,23 +115,25 @@ def test_a_throttled_probe_waits_as_long_again() -> None:
     breaker = played(*[TRANSPORT] * 5)
     assert breaker.may_call("a", 2.0)
     breaker.record("a", THROTTLED, 2.0)
-    assert (breaker.state(2.0), breaker.wait(2.0)) == (State.OPEN, 2.0)
+    assert (breaker.state(2.0), breaker.wait(2.0)) == (BreakerState.OPEN, 2.0)
 
 
 def test_the_end_of_an_earlier_call_is_not_the_probes() -> None:
     breaker = played(*[TRANSPORT] * 5)
     assert breaker.may_call("probe", 2.0)
     breaker.record("straggler", TRANSPORT, 2.0)
-    assert breaker.state(2.0) is State.HALF_OPEN
+    assert breaker.state(2.0) is BreakerState.HALF_OPEN
     assert breaker.room(2.0) == 0
     breaker.record("another straggler", DONE, 2.0)
-    assert breaker.state(2.0) is State.CLOSED
+    assert breaker.state(2.0) is BreakerState.CLOSED
     breaker.record("probe", TRANSPORT, 2.0)
-    assert breaker.state(2.0) is State.CLOSED
+    assert breaker.state(2.0) is BreakerState.CLOSED
 
 
-@pytest.mark.parametrize(("cause", "after"), [(TRANSPORT, State.CLOSED), (CONFIG, State.HALF_OPEN)])
-def test_a_look_up_closes_what_silence_opened_and_not_what_our_credentials_did(cause: Outcome, after: State) -> None:
+@pytest.mark.parametrize(("cause", "after"), [(TRANSPORT, BreakerState.CLOSED), (CONFIG, BreakerState.HALF_OPEN)])
+def test_a_look_up_closes_what_silence_opened_and_not_what_our_credentials_did(
+    cause: Outcome, after: BreakerState
+) -> None:
     breaker = played(*[cause] * 5)
     assert breaker.may_call("question", 2.0)
     breaker.record_look("question", 2.0, reached=True)
@@ -143,11 +145,11 @@ def test_look_ups_do_not_break_a_row_of_wrong_configurations() -> None:
     breaker = played(*[CONFIG] * 4)
     breaker.record_look("question", 0.0, reached=True)
     breaker.record("row 5", CONFIG, 0.0)
-    assert breaker.state(0.0) is State.OPEN
+    assert breaker.state(0.0) is BreakerState.OPEN
 
 
 def test_look_ups_that_get_no_answer_open_it() -> None:
     breaker = Breaker()
     for number in range(5):
         breaker.record_look(number, 0.0, reached=False)
-    assert breaker.state(0.0) is State.OPEN
+    assert breaker.state(0.0) is BreakerState.OPEN

@@ -16,7 +16,7 @@ from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Pending, Succeeded
 from idem.outbox.domain.provider import Question
 from idem.outbox.values import clock
-from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.bank import Bank, BankAccount, BankSettings
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 MANY = 500
@@ -437,7 +437,7 @@ BANK = Path(__file__).with_name("lane_questions_bank.toml").read_text()
 async def test_the_banks_own_list_is_walked(tmp_path: Any) -> None:
     from idem.outbox.domain.contract import ProviderRequest
 
-    settings = BankSettings(accounts=(Account(),), log=tmp_path / "bank.jsonl")
+    settings = BankSettings(accounts=(BankAccount(),), log=tmp_path / "bank.jsonl")
     with Bank(settings).in_thread() as bank:
         psp = provider(BANK, bank.url)
         credentials = {"authorization": "Bearer main-token"}

@@ -20,8 +20,8 @@ from schema.databases import as_role
 
 from idem.migrations import grants
 from idem.outbox.database.pool import Database
-from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
+from idem.testing.bank import BankAccount as BankAccount
 
 STORIES = int(os.environ.get("IDEM_TEST_CHANGES", "8"))
 FIRST = int(os.environ.get("IDEM_TEST_CHANGES_FROM", "0"))

@@ -20,8 +20,8 @@ from idem.outbox.worker import claim as claims
 from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
-from idem.testing.bank import Happening, Match
-from idem.testing.conformance import World
+from idem.testing.bank import Happening, RequestMatch
+from idem.testing.conformance import ConformanceWorld
 from idem.testing.conformance.requests import written
 
 TENANT, OTHER = "acme", "globex"
@@ -40,10 +40,10 @@ class IdemDriver:
 
     # States of one key ------------------------------------------------------------------------------------------
 
-    async def accepted(self, world: World) -> None:
+    async def accepted(self, world: ConformanceWorld) -> None:
         """The opening request has done it."""
 
-    async def running(self, world: World) -> None:
+    async def running(self, world: ConformanceWorld) -> None:
         arrived, self._release = asyncio.Event(), asyncio.Event()
         release = self._release
 
@@ -51,12 +51,12 @@ class IdemDriver:
             arrived.set()
             await release.wait()
 
-        self.place.bank.when("received", Match(key=self._provider_key(world)), hold, times=1)
+        self.place.bank.when("received", RequestMatch(key=self._provider_key(world)), hold, times=1)
         await self._alone(world)
         self._call = asyncio.create_task(self._work())
         await asyncio.wait_for(arrived.wait(), 20)
 
-    async def completed(self, world: World) -> None:
+    async def completed(self, world: ConformanceWorld) -> None:
         if self._call is not None:
             self._release.set()
             await self._call
@@ -66,56 +66,56 @@ class IdemDriver:
             await self._work()
         await self._expect(world, "completed")
 
-    async def completed_empty(self, world: World) -> None:
+    async def completed_empty(self, world: ConformanceWorld) -> None:
         await self._settle(world, Succeeded("pay_1", "succeeded"), Answer(204, b"", {}))
 
-    async def completed_large(self, world: World) -> None:
+    async def completed_large(self, world: ConformanceWorld) -> None:
         body = b'{"receipt":"' + b"x" * (LARGE - 14) + b'"}'
         await self._settle(world, Succeeded("pay_1", "succeeded"), Answer(201, body))
 
-    async def completed_binary(self, world: World) -> None:
+    async def completed_binary(self, world: ConformanceWorld) -> None:
         headers = {"content-type": "application/octet-stream", "x-receipt": "r-1"}
         await self._settle(world, Succeeded("pay_1", "succeeded"), Answer(200, bytes(range(256)), headers))
 
-    async def refused(self, world: World) -> None:
+    async def refused(self, world: ConformanceWorld) -> None:
         await self._called(world, "decline", "completed")
 
-    async def unknown(self, world: World) -> None:
+    async def unknown(self, world: ConformanceWorld) -> None:
         await self._called(world, "act_then_drop", "unknown")
 
-    async def awaiting(self, world: World) -> None:
+    async def awaiting(self, world: ConformanceWorld) -> None:
         await self._called(world, "pending:600", "in_progress")
 
-    async def must_act(self, world: World) -> None:
+    async def must_act(self, world: ConformanceWorld) -> None:
         await self._called(world, "requires_action:600", "in_progress" if world.operation == "acting" else "completed")
 
-    async def failed_retryable(self, world: World) -> None:
+    async def failed_retryable(self, world: ConformanceWorld) -> None:
         """Too old to begin: what a queue that nobody worked on does to a row."""
         intent = await self._intent(world)
         await self._sql(TOO_OLD, intent)
         await self._sweep()
         await self._expect(world, "failed_retryable")
 
-    async def needs_operator(self, world: World) -> None:
+    async def needs_operator(self, world: ConformanceWorld) -> None:
         await self._settle(world, NotExecuted("request"), None)
 
-    async def expired(self, world: World) -> None:
+    async def expired(self, world: ConformanceWorld) -> None:
         await self.completed(world)
         await self._sql(KEY_TIME_IS_OVER, await self._intent(world))
         await self._sweep()
 
-    async def tombstone_gone(self, world: World) -> None:
+    async def tombstone_gone(self, world: ConformanceWorld) -> None:
         await self.expired(world)
         await self._sql(A_MONTH_PASSES, await self._intent(world))
         await self._sweep()
 
-    async def cancelled(self, world: World) -> None:
+    async def cancelled(self, world: ConformanceWorld) -> None:
         async with self.place.database.connection() as connection:
             await actions.cancel(
                 connection, self.place.catalogue, await self._intent(world), by="ada", reason="not wanted"
             )
 
-    async def settled_later(self, world: World) -> None:
+    async def settled_later(self, world: ConformanceWorld) -> None:
         intent = await self._intent(world)
         self.place.bank.shift_clock(700)
         for _ in range(8):
@@ -129,7 +129,7 @@ class IdemDriver:
                 return
         raise AssertionError(f"{intent} was not settled")
 
-    async def late_failure(self, world: World) -> None:
+    async def late_failure(self, world: ConformanceWorld) -> None:
         await self._called(world, "drop_before_acting", "unknown")
         intent = await self._intent(world)
         await self._sql(TIME_PASSES, intent)
@@ -142,13 +142,13 @@ class IdemDriver:
 
     # States of the server around it -----------------------------------------------------------------------------
 
-    async def nobody_works(self, _: World) -> None:
+    async def nobody_works(self, _: ConformanceWorld) -> None:
         """Here a worker works in steps only."""
 
-    async def database_down(self, _: World) -> None:
+    async def database_down(self, _: ConformanceWorld) -> None:
         await self.place.proxy.stop()
 
-    async def database_back(self, world: World) -> None:
+    async def database_back(self, world: ConformanceWorld) -> None:
         await self.place.proxy.listen()
         headers = [("Authorization", f"Bearer {self.place.target.token}".encode())]
         for _ in range(100):
@@ -157,43 +157,43 @@ class IdemDriver:
             await asyncio.sleep(0.2)
         raise AssertionError("the API did not find its database again")
 
-    async def restarted(self, _: World) -> None:
+    async def restarted(self, _: ConformanceWorld) -> None:
         await self.place.stop()
         await self.place.start()
 
-    async def restored(self, _: World) -> None:
+    async def restored(self, _: ConformanceWorld) -> None:
         await self.place.stop()
         try:
             await self.place.dump_and_restore()
         finally:
             await self.place.start()
 
-    async def requests_used_up(self, world: World) -> None:
+    async def requests_used_up(self, world: ConformanceWorld) -> None:
         world.token = await self._next("greedy")
         await world.client.send("GET", "/v1/intents", [("Authorization", f"Bearer {world.token}".encode())])
 
-    async def keys_used_up(self, world: World) -> None:
+    async def keys_used_up(self, world: ConformanceWorld) -> None:
         world.token = await self._next("hoarder")
         method, path, headers, body, _ = written({}, world, to=world.operation)
         assert (await world.client.send(method, path, headers, body)).status == 202
 
-    async def token_revoked(self, world: World) -> None:
+    async def token_revoked(self, world: ConformanceWorld) -> None:
         world.token = await self.place.token(TENANT, revoked=True)
 
-    async def provider_drops(self, world: World) -> None:
-        self.place.bank.script(Match(key=self._provider_key(world)), ["act_then_drop"])
+    async def provider_drops(self, world: ConformanceWorld) -> None:
+        self.place.bank.script(RequestMatch(key=self._provider_key(world)), ["act_then_drop"])
 
-    async def provider_fails(self, world: World) -> None:
-        self.place.bank.script(Match(key=self._provider_key(world)), ["act_then_500"])
+    async def provider_fails(self, world: ConformanceWorld) -> None:
+        self.place.bank.script(RequestMatch(key=self._provider_key(world)), ["act_then_500"])
 
-    async def provider_cuts(self, world: World) -> None:
-        self.place.bank.script(Match(key=self._provider_key(world)), ["cut_body"])
+    async def provider_cuts(self, world: ConformanceWorld) -> None:
+        self.place.bank.script(RequestMatch(key=self._provider_key(world)), ["cut_body"])
 
-    async def worker_works(self, world: World) -> None:
+    async def worker_works(self, world: ConformanceWorld) -> None:
         await self._alone(world)
         await self._work()
 
-    async def worker_is_killed(self, world: World) -> None:
+    async def worker_is_killed(self, world: ConformanceWorld) -> None:
         acted = asyncio.Event()
 
         async def kill(_: Happening) -> None:
@@ -201,7 +201,7 @@ class IdemDriver:
             acted.set()
             await worker.wait()
 
-        self.place.bank.when("acted", Match(key=self._provider_key(world)), kill, times=1)
+        self.place.bank.when("acted", RequestMatch(key=self._provider_key(world)), kill, times=1)
         await self._alone(world)
         worker = await self.place.idem("worker", "run", "--log-level", "warning")
         await asyncio.wait_for(acted.wait(), 60)
@@ -212,7 +212,7 @@ class IdemDriver:
 
     # What is counted --------------------------------------------------------------------------------------------
 
-    async def effects(self, world: World) -> int:
+    async def effects(self, world: ConformanceWorld) -> int:
         """Payments made or declined by the bank under the keys that this client's key stands for."""
         mine = {
             str(keys.provider_key(self._secret, tenant, operation, world.key, 1, 1))
@@ -221,11 +221,11 @@ class IdemDriver:
         }
         return sum(payment.key in mine for payment in self.place.bank.log.payments())
 
-    async def rows(self, world: World) -> int:
+    async def rows(self, world: ConformanceWorld) -> int:
         found = await self._rows("SELECT count(*) FROM idem.intents WHERE idempotency_key = %(k)s", k=world.key)
         return int(found[0][0])
 
-    async def clean_up(self, world: World) -> None:
+    async def clean_up(self, world: ConformanceWorld) -> None:
         self._release.set()
         if self._call is not None:
             with contextlib.suppress(Exception):
@@ -241,17 +241,17 @@ class IdemDriver:
         self._limited[kind] += 1
         return await self.place.token(f"{kind}-{self._limited[kind]}")
 
-    def _provider_key(self, world: World) -> str:
+    def _provider_key(self, world: ConformanceWorld) -> str:
         name = world.target.operations[world.operation].rpartition("/")[2]
         return str(keys.provider_key(self._secret, TENANT, name, world.key, 1, 1))
 
-    async def _called(self, world: World, fault: str, state: str) -> None:
-        self.place.bank.script(Match(key=self._provider_key(world)), [fault])
+    async def _called(self, world: ConformanceWorld, fault: str, state: str) -> None:
+        self.place.bank.script(RequestMatch(key=self._provider_key(world)), [fault])
         await self._alone(world)
         await self._work()
         await self._expect(world, state)
 
-    async def _settle(self, world: World, outcome: Outcome, answer: Answer | None) -> None:
+    async def _settle(self, world: ConformanceWorld, outcome: Outcome, answer: Answer | None) -> None:
         await self._alone(world)
         name, terms = lane_names(self.place.catalogue)["bank", "main"]
         async with self.place.database.connection() as connection:
@@ -261,7 +261,7 @@ class IdemDriver:
             report = Report(row.row, outcome, Seen(200), terms[row.row.operation], answer)
             await results.settle(connection, [report])
 
-    async def _alone(self, world: World) -> None:
+    async def _alone(self, world: ConformanceWorld) -> None:
         """Nobody else's row is due; this one is."""
         await self._sql(OTHERS_ARE_LATER, await self._intent(world))
 
@@ -275,7 +275,7 @@ class IdemDriver:
     async def _sweep(self) -> None:
         await Sweeper(self.place.database, self.place.catalogue, self.place.settings.sweeper).run_once()
 
-    async def _intent(self, world: World) -> UUID:
+    async def _intent(self, world: ConformanceWorld) -> UUID:
         """The newest of this key's, of this case's operation: a request that is under way has not been answered."""
         name = world.target.operations[world.operation].rpartition("/")[2]
         for _ in range(100):
@@ -287,7 +287,7 @@ class IdemDriver:
     async def _state(self, intent: UUID) -> str:
         return str((await self._rows("SELECT state FROM idem.intents WHERE id = %(i)s", i=intent))[0][0])
 
-    async def _expect(self, world: World, state: str) -> None:
+    async def _expect(self, world: ConformanceWorld, state: str) -> None:
         assert await self._state(await self._intent(world)) == state
 
     async def _sql(self, statement: str, intent: UUID) -> None:

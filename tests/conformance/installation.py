@@ -20,7 +20,7 @@ from idem.outbox.config import load
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.tenants import tokens
-from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.bank import Bank, BankAccount, BankSettings
 from idem.testing.conformance import NotPossible, Target
 from idem.testing.databases import HERE
 from idem.testing.embedded.binaries import find_binaries
@@ -154,7 +154,7 @@ async def installed(server: str, template: str, profile: str, folder: Path) -> A
     url = on(server, name)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as own:
         await own.execute(HERE)
-    accounts = (Account("main", "main-token"),)
+    accounts = (BankAccount("main", "main-token"),)
     bank = Bank(BankSettings(log=folder / "bank.jsonl", durable=False, require_auth=True, accounts=accounts))
     target = Target("http://127.0.0.1:1", profile=profile, webhook_secret=WEBHOOK_SECRET)
     file = folder / "idem.toml"

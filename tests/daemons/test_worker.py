@@ -12,7 +12,7 @@ from idem.outbox.database.notify import Nudge
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.decisions import Replay
 from idem.outbox.worker.worker import Worker
-from idem.testing.proxy import Direction, Verdict
+from idem.testing.proxy import Direction, ProxyVerdict
 
 
 @contextlib.asynccontextmanager
@@ -44,7 +44,7 @@ async def test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back(spine: S
     async with database_proxy(spine) as (proxy, url):
         cut: list[bool] = []
 
-        def watch(_number: int, direction: Direction, data: bytes) -> Verdict:
+        def watch(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
             if direction == "to_client" and b"/payments" in data and not cut:
                 cut.append(True)
                 return "cut"
@@ -68,7 +68,7 @@ async def test_a_settle_whose_answer_is_lost_is_written_once(spine: Spine) -> No
         settling: set[int] = set()
         cut: list[bool] = []
 
-        def watch(number: int, direction: Direction, data: bytes) -> Verdict:
+        def watch(number: int, direction: Direction, data: bytes) -> ProxyVerdict:
             if direction == "to_server" and b"json_to_recordset" in data:
                 settling.add(number)
             elif direction == "to_client" and number in settling and not cut:

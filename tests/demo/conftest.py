@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from idem.cli.demo.client_log import Line
+from idem.cli.demo.client_log import LogLine
 from idem.cli.demo.database_record import DatabaseRecord, DeadLetterRow, EvidenceRow, FrozenRow, IntentRow
-from idem.cli.demo.proof import Proof, prove
-from idem.cli.demo.proof_records import Records, Rules
+from idem.cli.demo.proof import DemoProof, prove
+from idem.cli.demo.proof_records import ProofRules, Records
 from idem.testing.bank import Log, Payment, Received
-from idem.testing.bank.records import Answered, Record
+from idem.testing.bank.records import EndedRequest, Record
 
-RULES = Rules(
+RULES = ProofRules(
     flight_limit=6, pause_allowance=15, horizon=3, agree=2, retention=4000, margin=21, keyless=frozenset({"oldbank"})
 )
 HEADERS = {"content-type": "application/json"}
@@ -42,12 +42,12 @@ class Made:
     """The three records of one intent, to be changed before `prove`."""
 
     intent: IntentRow
-    lines: list[Line]
+    lines: list[LogLine]
     evidence: list[EvidenceRow]
     requests: list[FrozenRow]
     bank: list[Record]
     letters: list[DeadLetterRow]
-    rules: Rules = RULES
+    rules: ProofRules = RULES
     unapplied: tuple[str, ...] = ()
 
     def change(self, at: float, source: str, kind: str, came: str, went: str, **more: Any) -> None:
@@ -62,7 +62,7 @@ class Made:
         """Forget the good end: the intent is accepted, nothing was sent yet."""
         self.evidence[1:], self.bank[:] = [], []
 
-    def prove(self) -> Proof:
+    def prove(self) -> DemoProof:
         database = DatabaseRecord([self.intent], self.requests, self.evidence, self.letters, self.unapplied)
         return prove(Records(self.lines, database, Log(self.bank), self.rules))
 
@@ -83,13 +83,13 @@ class Made:
         self.bank.append(request)
         if effect == "made":
             self.bank.append(self._payment(f"pay_{number}", request, "succeeded" if charged else "declined"))
-        self.bank.append(Answered(number, at, 201 if effect else 429, effect, f"pay_{number}" if effect else None))
+        self.bank.append(EndedRequest(number, at, 201 if effect else 429, effect, f"pay_{number}" if effect else None))
 
     def say(self, said: str, at: float, asked: str = "poll", **more: Any) -> None:
         """A client is told something."""
         answer = {"status": 201, "headers": HEADERS, "body_sha256": "a" * 64} if said == "replay" else {}
         values = {"intent": "i1", "committed": True, **answer, **more}
-        self.lines.append(Line(at=at, key="k1", operation="pay", asked=asked, said=said, **values))  # type: ignore[arg-type]
+        self.lines.append(LogLine(at=at, key="k1", operation="pay", asked=asked, said=said, **values))  # type: ignore[arg-type]
 
     def _payment(self, name: str, request: Received, status: str) -> Payment:
         return Payment(

@@ -6,9 +6,9 @@ import pytest
 from fix_desk import run
 
 from idem.cli.demo import DemoSettings, Sabotage, play
-from idem.cli.demo.proof import Proof
+from idem.cli.demo.proof import DemoProof
 from idem.cli.demo.proof_records import BrokenPromise
-from idem.cli.demo.report import Result, closing
+from idem.cli.demo.report import DemoResult, closing
 from idem.cli.demo.sabotage import Victim
 
 
@@ -33,13 +33,13 @@ def test_settings_that_cannot_work(
     assert "hunter" not in result.err + result.out and "Traceback" not in result.err
 
 
-def proven(*findings: BrokenPromise, claims_lost: int = 1) -> Proof:
+def proven(*findings: BrokenPromise, claims_lost: int = 1) -> DemoProof:
     numbers = dict.fromkeys(
         ("accepted", "effects_wanted", "effects_made", "refused", "requests_made", "second_sends", "forbidden_sends",
          "duplicates", "lost", "answers_changed", "answers_compared", "evidence_missing", "unsettled",
          "letters_expected", "letters_unexpected"), 0,
     )  # fmt: skip
-    return Proof(**numbers, claims_lost=claims_lost, settled={}, faults={}, findings=list(findings))
+    return DemoProof(**numbers, claims_lost=claims_lost, settled={}, faults={}, findings=list(findings))
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_exit_codes(
 ) -> None:  # fmt: skip
     findings = [BrokenPromise("P1", "lost", named, "k", "seen")] if named else []
     settings = DemoSettings(sabotage=sabotage, home=tmp_path)
-    result = Result(settings, proven(*findings), 1.0, 1, 0, True, str(tmp_path / "work"), victim)
+    result = DemoResult(settings, proven(*findings), 1.0, 1, 0, True, str(tmp_path / "work"), victim)
     monkeypatch.setattr("idem.cli.demo.stage.play", lambda *_: result)
     assert play.perform(settings) == code
 
 
 def test_the_closing_explains_what_was_undone_and_kills_that_hit_nothing() -> None:
-    said = closing(Result(DemoSettings(), proven(claims_lost=0), 1.0, 4, 0, True, "work", rolled_back=7))
+    said = closing(DemoResult(DemoSettings(), proven(claims_lost=0), 1.0, 4, 0, True, "work", rolled_back=7))
     assert "rolled back by their client" in said and "rolled back on purpose after accept" in said
     assert "no kill hit a claim" in said
-    assert "no kill hit a claim" not in closing(Result(DemoSettings(), proven(), 1.0, 4, 0, True, "work"))
+    assert "no kill hit a claim" not in closing(DemoResult(DemoSettings(), proven(), 1.0, 4, 0, True, "work"))

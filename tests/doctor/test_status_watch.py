@@ -15,7 +15,7 @@ from doctor.pooled import through
 from fix_desk import Desk
 from fix_line import target
 
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 PATIENCE = 60.0
 """Seconds: generous; nothing here takes more than a few."""
@@ -81,7 +81,7 @@ async def test_it_says_that_the_database_is_away_and_goes_on(
 ) -> None:
     swallow = False
 
-    def watcher(_number: int, _direction: Direction, _data: bytes) -> Verdict:
+    def watcher(_number: int, _direction: Direction, _data: bytes) -> ProxyVerdict:
         return "swallow" if swallow else "pass"
 
     async with Proxy(target(desk.spine.url), watcher) as proxy:

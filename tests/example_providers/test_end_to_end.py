@@ -17,50 +17,50 @@ from idem.outbox.config import load
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.values import json_pointer
-from idem.testing.bank import Account, Bank, BankSettings, Look, Said, Shape
+from idem.testing.bank import Bank, BankAccount, BankLook, BankSettings, BankShape, StatusWords
 
 HOUR, DAY = 3600.0, 86400.0
 STATUS = json_pointer.parse("/status")
 
 
-def statuses(**words: str) -> dict[str, Said]:
-    return {own: Said(201, ((STATUS, word),)) for own, word in words.items()}
+def statuses(**words: str) -> dict[str, StatusWords]:
+    return {own: StatusWords(201, ((STATUS, word),)) for own, word in words.items()}
 
 
-PAYPAL = Account(
+PAYPAL = BankAccount(
     name="paypal",
     token="paypal-token",
     replay="current",
     retention=6 * HOUR,
     key_header="paypal-request-id",
     key_field=None,
-    shape=Shape(
+    shape=BankShape(
         statuses(succeeded="COMPLETED", processing="APPROVED", declined="VOIDED"),
         {
             "code": json_pointer.parse("/debug_id"),
             "message": json_pointer.parse("/message"),
             "type": json_pointer.parse("/name"),
         },
-        (Look(r"/v2/checkout/orders/([^/?]+)"),),
+        (BankLook(r"/v2/checkout/orders/([^/?]+)"),),
     ),
 )
-CHECKOUT = Account(
+CHECKOUT = BankAccount(
     name="checkout",
     token=ENV["CHECKOUT_SECRET_KEY"],
     replay="success_only",
     retention=DAY,
     key_header="cko-idempotency-key",
     key_field=None,
-    shape=Shape(
+    shape=BankShape(
         statuses(succeeded="Authorized", processing="Pending", declined="Declined"),
         {"code": json_pointer.parse("/error_type")},
         (
-            Look(r"/payments/(pay_[^/?]+)"),
-            Look(
+            BankLook(r"/payments/(pay_[^/?]+)"),
+            BankLook(
                 r"/payments\?reference=([^&]+)&limit=10",
                 ("data", "0"),
                 ("reference",),
-                Said(200, ((("data",), []),)),
+                StatusWords(200, ((("data",), []),)),
             ),
         ),
     ),
@@ -75,7 +75,7 @@ Make = Callable[..., Awaitable["Provided"]]
 async def make(database: Database, db_url: str, tmp_path: Path) -> AsyncIterator[Make]:
     async with AsyncExitStack() as stack:
 
-        async def made(name: str, origin: str, account: Account) -> Provided:
+        async def made(name: str, origin: str, account: BankAccount) -> Provided:
             settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, require_auth=True, accounts=(account,))
             bank = await stack.enter_async_context(Bank(settings))
             file = lay(

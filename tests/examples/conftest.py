@@ -11,7 +11,7 @@ from examples.town import Town
 from fix_database import on
 from fix_sql import query
 
-from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.bank import Bank, BankAccount, BankSettings
 from idem.testing.databases import HERE
 
 
@@ -29,7 +29,7 @@ def town(
     folder: Path = tmp_path_factory.mktemp("example")
     name = f"idem_example_{os.getpid()}_{request.module.__name__.rpartition('.')[2].lower()}"
     port = free_port()
-    account = Account(webhook_url=f"http://127.0.0.1:{port}/webhooks/bank" if request.module.EVENTS else None)
+    account = BankAccount(webhook_url=f"http://127.0.0.1:{port}/webhooks/bank" if request.module.EVENTS else None)
     settings = BankSettings(log=folder / "bank.jsonl", durable=False, require_auth=True, accounts=(account,))
     with psycopg.connect(server, autocommit=True) as admin, Bank(settings).in_thread() as bank:
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")

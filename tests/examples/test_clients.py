@@ -21,7 +21,7 @@ from fix_server import Asked, serving
 from fix_spine import Spine
 
 from idem.outbox.config.api_settings import ApiSettings
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 CLIENTS = Path(__file__).resolve().parents[2] / "examples" / "clients"
 
@@ -60,11 +60,11 @@ class Line:
 
     client: Client
     proxy: Proxy
-    answers: list[Verdict]
+    answers: list[ProxyVerdict]
     asked: int = 0
     keys: int = 0
 
-    def watch(self, _connection: int, direction: Direction, data: bytes) -> Verdict:
+    def watch(self, _connection: int, direction: Direction, data: bytes) -> ProxyVerdict:
         if direction == "to_server":
             if data.startswith(b"POST"):
                 self.asked += 1
@@ -190,7 +190,7 @@ async def test_a_database_that_is_away_is_waited_for(
         try:
             refused: list[bytes] = []
 
-            def watch(number: int, direction: Direction, data: bytes) -> Verdict:
+            def watch(number: int, direction: Direction, data: bytes) -> ProxyVerdict:
                 if direction == "to_client" and data.startswith(b"HTTP/1.1 503"):
                     refused.append(data)
                 return line.watch(number, direction, data)

@@ -36,7 +36,7 @@ def running(here: Path, desk: Desk) -> Iterator[Path]:
     home.mkdir(parents=True)
     sample = home / "idem.toml"
     sample.write_text(Path(desk.environment["IDEM_CONFIG"]).read_text())
-    there = up_note.Running(desk.environment["IDEM_DATABASE_URL"], "test", str(sample))
+    there = up_note.RunningGroup(desk.environment["IDEM_DATABASE_URL"], "test", str(sample))
     with (home / up_note.LOCK).open("w") as lock, up_note.noted(home, there):
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield sample
@@ -88,7 +88,7 @@ async def test_a_lock_that_nobody_holds_is_no_running_installation(here: Path, d
     home = here / up_note.HOME
     home.mkdir(parents=True)
     (home / up_note.LOCK).write_text("123\n")
-    with up_note.noted(home, up_note.Running(desk.environment["IDEM_DATABASE_URL"], "test")):
+    with up_note.noted(home, up_note.RunningGroup(desk.environment["IDEM_DATABASE_URL"], "test")):
         assert up_note.found() is None
         assert (await called("status")).code == 2
 

@@ -27,7 +27,7 @@ def queued(key: str, **more: object) -> dict[str, object]:
     return {"tenant": "t", "operation": "pay.keyed", "key": key, "params": {"amount": 100}, "state": "queued"} | more
 
 
-async def check(desk: Desk, file: BytesIO) -> takeover.Found:
+async def check(desk: Desk, file: BytesIO) -> takeover.ImportReport:
     async with desk.spine.database.connection() as connection:
         return await takeover.check(connection, desk.spine.catalogue, file)
 

@@ -16,7 +16,7 @@ from idem.outbox.domain.contract import LOCAL, Response
 from idem.outbox.domain.decisions import Decision
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.outcomes import Pending, Refused, Succeeded
-from idem.outbox.inline import InlineRuns, Run
+from idem.outbox.inline import InlineRun, InlineRuns
 from idem.outbox.providers.local import Nobody
 from idem.sweeper.daemon import Sweeper, SweepResult
 
@@ -70,21 +70,21 @@ class Shop:
     def known(self) -> Catalogue:
         return self.spine.catalogue
 
-    async def begin(self, key: str = "k1", amount: int = 100, *, operation: str = "buy.keyed") -> Run | Decision:
+    async def begin(self, key: str = "k1", amount: int = 100, *, operation: str = "buy.keyed") -> InlineRun | Decision:
         return await self.runs.begin(prepared(self.known, self.spine.url, operation, key, amount))
 
-    async def run(self, key: str = "k1", amount: int = 100, *, operation: str = "buy.keyed") -> Run:
+    async def run(self, key: str = "k1", amount: int = 100, *, operation: str = "buy.keyed") -> InlineRun:
         begun = await self.begin(key, amount, operation=operation)
-        assert isinstance(begun, Run), begun
+        assert isinstance(begun, InlineRun), begun
         return begun
 
-    async def pay(self, run: Run, provider: str = "keyed") -> Succeeded | Refused | Pending:
+    async def pay(self, run: InlineRun, provider: str = "keyed") -> Succeeded | Refused | Pending:
         return await pay(self.known, provider, run.provider_key)
 
     async def sweep(self) -> SweepResult:
         return await Sweeper(self.spine.database, self.known).run_once()
 
-    async def lose(self, run: Run) -> None:
+    async def lose(self, run: InlineRun) -> None:
         """The lease ends by the database's clock, and nobody has told the run."""
         await self.spine.execute(
             "UPDATE idem.outbox SET claimed_at = claimed_at - interval '1 hour',"

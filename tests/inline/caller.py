@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 from inline.buying import buying, pay, prepared
 
 from idem.outbox.database.pool import Database
-from idem.outbox.inline import InlineRuns, Run
+from idem.outbox.inline import InlineRun, InlineRuns
 from idem.outbox.observe import telemetry
 
 
@@ -22,7 +22,7 @@ async def _run(pipe: Connection, database_url: str, bank_url: str, provider: str
     await database.open()
     runs = InlineRuns(database, known)
     begun = await runs.begin(prepared(known, database_url, f"buy.{provider}", "k1"))
-    assert isinstance(begun, Run), begun
+    assert isinstance(begun, InlineRun), begun
     pipe.send(begun.attempt)
     outcome = None
     while (order := await asyncio.to_thread(pipe.recv)) != "end":

@@ -17,7 +17,7 @@ from inline import caller
 from inline.buying import Shop
 
 from idem.outbox.domain.decisions import InProgress, Replay, Unknown
-from idem.outbox.inline import Run
+from idem.outbox.inline import InlineRun
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["inline.caller"])
@@ -181,7 +181,7 @@ async def test_a_caller_that_was_stopped_for_longer_than_its_lease_knows_that_it
     assert shop.spine.effects() == 0
 
 
-async def stopped_swept_and_taken_up(shop: Shop, one: Caller) -> tuple[UUID, Run]:
+async def stopped_swept_and_taken_up(shop: Shop, one: Caller) -> tuple[UUID, InlineRun]:
     """A stands still before its call; swept, asked about, proven absent; its client's retry comes to B."""
     await one.hear()
     one.signal(signal.SIGSTOP)

@@ -14,7 +14,7 @@ from inline.buying import Shop, shop
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.values.errors import StoreUnavailable
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Line:
     asked: set[int] = field(default_factory=set)
     lost: int = 0
 
-    def __call__(self, number: int, direction: Direction, data: bytes) -> Verdict:
+    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         if self.down:
             return "cut"
         if direction == "to_server" and self.lose and self.lose in data:

@@ -10,7 +10,7 @@ from inline.buying import Shop
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.decisions import InProgress
 from idem.outbox.domain.outcomes import Succeeded
-from idem.outbox.inline import Run
+from idem.outbox.inline import InlineRun
 from idem.outbox.settle.expired_leases import sweep_expired
 
 ROUNDS = 200
@@ -26,7 +26,7 @@ async def test_two_callers_with_one_key_at_a_barrier_one_runs(shop: Shop, db_url
         for number in range(ROUNDS):
             key = "at rest" if number % 2 else f"new {number}"
             found = await asyncio.gather(shop.begin(key), other.begin(key))
-            runs = [each for each in found if isinstance(each, Run)]
+            runs = [each for each in found if isinstance(each, InlineRun)]
             assert len(runs) == 1, found
             assert any(isinstance(each, InProgress) for each in found)
             await runs[0].not_executed("the next round")

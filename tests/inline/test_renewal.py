@@ -14,9 +14,9 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.inline import InlineRuns
 from idem.outbox.values.errors import ConfigError
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
-Watch = Callable[[int, Direction, bytes], Verdict]
+Watch = Callable[[int, Direction, bytes], ProxyVerdict]
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ async def test_ib_011_a_call_of_three_leases_with_healthy_renewals_is_not_swept(
 async def test_ib_012_every_second_beat_dropped_loses_nothing(spine: Spine) -> None:
     beats: list[bool] = []
 
-    def drop(_number: int, direction: Direction, data: bytes) -> Verdict:
+    def drop(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         if direction == "to_server" and b"claimed_until = greatest" in data:
             beats.append(len(beats) % 2 == 0)
             return "swallow" if beats[-1] else "pass"

@@ -11,12 +11,12 @@ from idem.outbox.domain.decisions import Expired, InProgress, Mismatch, NeedsOpe
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded
 from idem.outbox.domain.transition import Evidence, StoredProof
-from idem.outbox.inline import Run
+from idem.outbox.inline import InlineRun
 from idem.outbox.settle.proofs import apply
 from idem.outbox.values.errors import ConfigError, Unserved
 
 
-async def prove(shop: Shop, run: Run, proof: Succeeded | Pending, *, operation: str = "buy.keyed") -> str:
+async def prove(shop: Shop, run: InlineRun, proof: Succeeded | Pending, *, operation: str = "buy.keyed") -> str:
     """A signed event, as far as it concerns the row."""
     row = await shop.spine.row(run.intent_id)
     answer = Answer(201, b'{"by": "event"}') if isinstance(proof, Succeeded) else None

@@ -15,9 +15,9 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import Answer, Final
 from idem.outbox.domain.outcomes import Pending
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
 
-PLACES = Places(reference=P("/id"), status=P("/status"), fields={"next": P("/next_action")})
+PLACES = RulePlaces(reference=P("/id"), status=P("/status"), fields={"next": P("/next_action")})
 OUTCOME = (
     Rule(Says.FINAL, body=(Condition(P("/status"), ("succeeded",)),), places=PLACES),
     Rule(Says.ANSWER, body=(Condition(P("/status"), ("requires_action",)),), places=PLACES),

@@ -15,9 +15,9 @@ from interim.shop import KINDS, Shop, acting, body, redirect, use
 from races_help import claim_one
 
 from idem.sweeper.daemon import Sweeper
-from idem.testing.bank import Account, Bank, BankSettings, Happening, Step, WebhookOrder
-from idem.testing.bank.faults import Fault, FaultName
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.bank import Bank, BankAccount, BankSettings, Happening, ScriptStep, WebhookOrder
+from idem.testing.bank.faults import BankFault, FaultName
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["interim.killed_worker"])
@@ -88,7 +88,7 @@ async def test_a_claim_is_swept_that_left_an_open_proof(shop: Shop, kind: str) -
 async def test_a_worker_is_killed_between_the_answer_and_its_settlement(shop: Shop, kind: str) -> None:
     worker: list[Any] = []
 
-    def watch(_number: int, direction: Direction, data: bytes) -> Verdict:
+    def watch(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         if direction == "to_server" and b"json_to_recordset" in data:
             os.kill(worker[0].pid, signal.SIGKILL)
             return "cut"
@@ -125,11 +125,11 @@ async def test_a_worker_is_killed_between_the_answer_and_its_settlement(shop: Sh
 async def test_the_banks_own_events_from_the_beginning_to_the_end(shop: Shop, kind: str) -> None:
     """Sent by the bank itself, at its own moments: the end reaches the client in one kind, the shop in the other."""
     port = free_port()
-    account = Account("keyed", "keyed-token", webhook_url=f"http://127.0.0.1:{port}/webhooks/keyed",
+    account = BankAccount("keyed", "keyed-token", webhook_url=f"http://127.0.0.1:{port}/webhooks/keyed",
                       webhook_secret=FIRST, webhook=WebhookOrder(copies=2))  # fmt: skip
     spine = shop.spine
     async with Bank(BankSettings(durable=False, require_auth=True, accounts=(account,))) as bank:
-        bank.script(None, [Step(Fault(FaultName.REQUIRES_ACTION, 2.0))])
+        bank.script(None, [ScriptStep(BankFault(FaultName.REQUIRES_ACTION, 2.0))])
         known = acting(catalogue(bank.url))
         use(spine, known)
         async with serving(spine.url, known, port=port):

@@ -10,11 +10,11 @@ from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
 from idem.outbox.domain.provider import Item
 from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.reconciler.ledger.compare import Ours, read, same_object
+from idem.reconciler.ledger.compare import LedgerCall, read, same_object
 
 ROW = UUID(int=2)
-DONE = Ours(UUID(int=1), ROW, "pay", KeyState.COMPLETED, "succeeded", "pay_1", result={"amount": 100})
-REST = Ours(UUID(int=1), ROW, "pay", KeyState.FAILED_RETRYABLE, status=OutboxStatus.HELD)
+DONE = LedgerCall(UUID(int=1), ROW, "pay", KeyState.COMPLETED, "succeeded", "pay_1", result={"amount": 100})
+REST = LedgerCall(UUID(int=1), ROW, "pay", KeyState.FAILED_RETRYABLE, status=OutboxStatus.HELD)
 LEFT = replace(REST, status=None)
 UNKNOWN = replace(REST, state=KeyState.UNKNOWN, status=OutboxStatus.UNKNOWN)
 CONTRACT = Contract("bank")
@@ -50,7 +50,7 @@ def item(said: Proof | None, reference: str | None = "pay_1", **more: Any) -> It
         (replace(UNKNOWN, status=OutboxStatus.PENDING, state=KeyState.IN_PROGRESS), S, "settled_now"),
     ],
 )  # fmt: skip
-def test_one_object(ours: Ours, said: Proof | None, kind: str) -> None:
+def test_one_object(ours: LedgerCall, said: Proof | None, kind: str) -> None:
     assert read(item(said), ours, CONTRACT).kind == kind
 
 

@@ -14,7 +14,7 @@ from fix_line import target, through
 
 from idem.cli.base import start_checks
 from idem.outbox.database.address import Address
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 PATIENCE = 60.0
 
@@ -42,7 +42,7 @@ async def alive(desk: Desk) -> bool:
 async def test_a_line_that_is_cut_at_any_connection_of_the_start_does_not_end_it(desk: Desk, number: int) -> None:
     cut: list[int] = []
 
-    def watch(connection: int, direction: Direction, _data: bytes) -> Verdict:
+    def watch(connection: int, direction: Direction, _data: bytes) -> ProxyVerdict:
         if connection == number and direction == "to_client" and not cut:
             cut.append(connection)
             return "cut"

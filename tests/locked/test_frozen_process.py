@@ -13,7 +13,7 @@ from fix_spine import Spine
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.lane_names import LaneName, lane_names
-from idem.outbox.domain.transition import Row
+from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.reconciler import due
@@ -42,7 +42,7 @@ def exact(spine: Spine) -> LaneName:
     return replace(lane_names(spine.catalogue)["keyed", "keyed"][0], exact=True, concurrency=4)
 
 
-async def one(database: Database, lane: LaneName) -> list[Row]:
+async def one(database: Database, lane: LaneName) -> list[OutboxRow]:
     async with database.connection() as connection:
         found = await claims.claim(
             connection, lane, token=claims.new_token(), holder="other", lease=60, limit=1, now=clock.boottime()

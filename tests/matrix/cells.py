@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from matrix.variants import PLAIN, RETENTION, Replay, Variant
 
-from idem.testing.bank import Fault, FaultName, WebhookOrder
-from idem.testing.bank.faults import PLANS, Plan
+from idem.testing.bank import BankFault, FaultName, WebhookOrder
+from idem.testing.bank.faults import PLANS, FaultPlan
 
 INTENTS = 4
 """Intents of a cell in one run."""
@@ -48,14 +48,14 @@ class Cell:
         return "--".join([self.variant.name, *map(str, self.faults), *more])
 
     @property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[FaultPlan]:
         return [PLANS[each] for each in self.faults]
 
-    def fault(self, nth: int) -> Fault:
+    def fault(self, nth: int) -> BankFault:
         """The fault of an intent's nth send, with times that a test can wait for."""
         name = self.faults[nth - 1]
         usual = LONG_STALL if name is FaultName.STALL_BEFORE_ACTING else None
-        return Fault(name, self.seconds if nth == 1 and self.seconds is not None else usual)
+        return BankFault(name, self.seconds if nth == 1 and self.seconds is not None else usual)
 
 
 def single(variant: Variant) -> list[Cell]:

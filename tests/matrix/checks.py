@@ -14,9 +14,9 @@ from matrix.variants import AGREE, FLIGHT, HORIZON, Variant
 from idem.outbox.domain.contract import Response
 from idem.outbox.domain.decisions import Replay
 from idem.outbox.domain.outcomes import NotExecuted, Outcome
-from idem.testing.bank import Fault, Request
+from idem.testing.bank import BankFault, Request
 from idem.testing.bank.answers import by_fault
-from idem.testing.bank.faults import Acts, Delivery
+from idem.testing.bank.faults import Acts, AnswerFault
 from idem.testing.bank.records import NOT_CHARGED, Payment, Remembered, Voided
 
 OPEN = ("unknown", "in_progress")
@@ -29,8 +29,8 @@ def sends(seen: Observed, told: Told) -> list[Request]:
 
 def said(cell: Cell, send: Request) -> Outcome | None:
     """What the contract says of the bank's answer, where the fault is the answer and it came whole; else None."""
-    plan = None if send.fault is None else Fault.parse(send.fault).plan
-    if plan is None or plan.acts is not Acts.NEVER or plan.delivery is not Delivery.WHOLE or plan.answer is None:
+    plan = None if send.fault is None else BankFault.parse(send.fault).plan
+    if plan is None or plan.acts is not Acts.NEVER or plan.delivery is not AnswerFault.WHOLE or plan.answer is None:
         return None
     answer = by_fault(plan.answer, None)
     provider = cell.variant.provider("http://127.0.0.1:9", [cell.name], False)

@@ -23,9 +23,9 @@ from idem.outbox.providers.contract_checks import check, completed
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, Rule, Says
 from idem.outbox.providers.template import KEY_TEXT
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank import CancelByKey
-from idem.testing.bank import Replay as BankReplay
+from idem.testing.bank import SecondRequest as BankReplay
 
 Replay = Literal["stored", "current", "success_only", "none"]
 REPLAYS: tuple[Replay, ...] = ("stored", "current", "success_only", "none")

@@ -35,8 +35,8 @@ from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 from idem.testing import stepping
-from idem.testing.bank import Bank, BankSettings, Match, Received, Step
-from idem.testing.bank.records import Answered
+from idem.testing.bank import Bank, BankSettings, Received, RequestMatch, ScriptStep
+from idem.testing.bank.records import EndedRequest
 
 HOURS = (7, 30, 100, 200, 400, 700, 900, 3700, 700, 700, 3700, 700, 700, 3700)
 """Seconds of the steps of a run, which ends when nothing is open any more. The first is taken while what stalls is
@@ -87,20 +87,20 @@ class World:
                     self.clients[decision.intent_id] = f"{cell.name}-{n}"
 
         await asyncio.to_thread(all_of_them)
-        plays: dict[tuple[str, int], Step] = {}
+        plays: dict[tuple[str, int], ScriptStep] = {}
         keys = {r["intent_id"]: r["key"] for r in await self.all(
             "SELECT intent_id, provider_key::text AS key FROM idem.requests"
         )}  # fmt: skip
         for n, (intent, cell) in enumerate(self.intents.items()):
             order = ORDERS[n % len(ORDERS)]
             for nth in range(1, len(cell.faults) + 1):
-                plays[keys[intent], nth] = Step(cell.fault(nth), webhook=order)
+                plays[keys[intent], nth] = ScriptStep(cell.fault(nth), webhook=order)
                 self.delays[keys[intent], nth] = order.delay
         for (key, nth), step in plays.items():
             self.bank.script(_nth(key, nth), [step])
         for cell in cells:
             if cell.looks:
-                self.bank.script(Match(account=cell.name, method="GET"), list(cell.looks))
+                self.bank.script(RequestMatch(account=cell.name, method="GET"), list(cell.looks))
             if cell.away:
                 self.bank.script(_away(cell.name, time.time() + cell.away), ["503"] * 1000)
 
@@ -126,7 +126,7 @@ class World:
 
         async def answered() -> bool:
             records = self.bank.log.records
-            done = {r.request for r in records if isinstance(r, Answered)}
+            done = {r.request for r in records if isinstance(r, EndedRequest)}
             return all(r.id in done for r in records if isinstance(r, Received) and r.complete)
 
         await until(answered, "the bank still works on a request")

@@ -23,7 +23,7 @@ from idem.outbox.domain.provider import Question
 from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import ByKey, ByReference
-from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import json_pointer
 from idem.testing.likeness import NoLikeness, account_like
@@ -32,7 +32,7 @@ from idem.testing.scripted import ScriptedBank
 P = json_pointer.parse
 ACCOUNTS = {"main": Account("main", "https://example.org")}
 
-NESTED_PLACES = Places(
+NESTED_PLACES = RulePlaces(
     reference=P("/data/0/id"), status=P("/data/0/attributes/state"), fields={"url": P("/data/0/link")}
 )
 NESTED = HttpProvider(
@@ -54,7 +54,7 @@ NESTED = HttpProvider(
 BARE = HttpProvider(
     replace(KEYLESS, provider="bare"),
     ACCOUNTS,
-    (Rule(Says.FINAL, statuses("2xx"), (Condition(P("/ok"), (True,)),), places=Places(reference=P("/nr"))),),
+    (Rule(Says.FINAL, statuses("2xx"), (Condition(P("/ok"), (True,)),), places=RulePlaces(reference=P("/nr"))),),
     ErrorShape(shape="/error"),
     (ByReference(path="/all?ref={idem.key}", object="/items/0", match="/note", absent=[404, 410]),),
 )  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from fix_spine import Spine, catalogue
 from producers.application import Application, synced
 
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 RUNS = int(os.environ.get("IDEM_KILL_RUNS", "6" if layers.thorough() else "2"))
 FREEZE = b"decode(i.body, 'base64')"
@@ -30,7 +30,7 @@ class Watch:
         self.committing: set[int] = set()
         self.freezing: set[int] = set()
 
-    def __call__(self, number: int, direction: Direction, data: bytes) -> Verdict:
+    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         if direction == "to_server":
             if FREEZE in data:
                 self.freezing.add(number)
@@ -47,7 +47,7 @@ class Watch:
             return self.kill()
         return "pass"
 
-    def kill(self) -> Verdict:
+    def kill(self) -> ProxyVerdict:
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
             self.pid = 0

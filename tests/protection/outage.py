@@ -26,7 +26,7 @@ from fix_desk import run
 from sqlalchemy import create_engine
 
 from idem.testing.bank import read_log
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 PROVIDER = Path(__file__).with_name("outage_provider.toml").read_text()
 SETTINGS = """
@@ -77,7 +77,7 @@ class Line:
     mute: bool = False
     sent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def __call__(self, _: int, direction: Direction, data: bytes) -> Verdict:
+    def __call__(self, _: int, direction: Direction, data: bytes) -> ProxyVerdict:
         if direction == "to_client":
             return "swallow" if self.mute else "pass"
         if data.startswith(b"POST") and (key := re.search(rb"idempotency-key: (\S+)", data, re.IGNORECASE)):

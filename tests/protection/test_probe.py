@@ -10,7 +10,7 @@ from fix_spine import KEYLESS, Spine
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.values import clock
 from idem.outbox.worker.worker import Worker
-from idem.testing.bank import Match
+from idem.testing.bank import RequestMatch
 
 
 def only(spine: Spine, name: str) -> Any:
@@ -30,7 +30,7 @@ async def broken(spine: Spine, name: str) -> Worker:
     lane = worker.lanes[0].lane
     for n in range(10):
         spine.accepted(f"k{n}", operation=f"pay.{name}")
-    spine.bank.script(Match(account=name), ["act_then_drop"] * 10)
+    spine.bank.script(RequestMatch(account=name), ["act_then_drop"] * 10)
     assert (await worker.run_once()).claimed == 10
     assert lane.room() == 0
     await asyncio.sleep(lane.breaker.wait(clock.boottime()) + 0.01)
@@ -61,7 +61,7 @@ async def test_a_provider_without_keys_is_asked_before_it_is_paid(spine: Spine) 
 async def test_a_question_that_fails_keeps_the_queue_where_it_is(spine: Spine) -> None:
     await settled_once(spine, "keyless")
     worker = await broken(spine, "keyless")
-    spine.bank.script(Match(account="keyless", method="GET"), ["drop_before_acting"] * 3)
+    spine.bank.script(RequestMatch(account="keyless", method="GET"), ["drop_before_acting"] * 3)
     assert set(await one_step(worker, spine, 1)) == {"GET"}
     assert worker.lanes[0].lane.room() == 0
     rows = await spine.all("SELECT status FROM idem.outbox o JOIN idem.intents i ON i.id = o.intent_id"
@@ -93,7 +93,7 @@ async def test_refused_credentials_are_tried_with_a_row_because_a_look_says_noth
     worker = Worker(spine.database, only(spine, "keyless"), WorkerSettings(lease=30, margin=1, poll=0.05))
     for n in range(5):
         spine.accepted(f"k{n}", operation="pay.keyless")
-    spine.bank.script(Match(account="keyless"), ["401"] * 5)
+    spine.bank.script(RequestMatch(account="keyless"), ["401"] * 5)
     await worker.run_once()
     lane = worker.lanes[0].lane
     assert lane.room() == 0

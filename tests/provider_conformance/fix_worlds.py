@@ -20,7 +20,7 @@ from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.schemes.standard import StandardWebhooks
-from idem.testing.bank import Account, Bank, BankSettings, Received
+from idem.testing.bank import Bank, BankAccount, BankSettings, Received
 from idem.testing.providers import Line, NotSupported, Signed, World
 
 SECRET = "whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0IG9mIDMyIGJ5dGVz"
@@ -127,13 +127,13 @@ def bank_world(
     provider: HttpProvider, request: ProviderRequest, *, line: bool = False, kind: type[BankWorld] = BankWorld,
     another: ProviderRequest | None = None, webhooks: bool = False, **account: Any,
 ) -> Iterator[BankWorld]:  # fmt: skip
-    """A bank with one account, and the provider pointed at it; `account` are members of the bank's `Account`."""
+    """A bank with one account, and the provider pointed at it; `account` are members of the bank's `BankAccount`."""
     account = {"name": "main", "token": TOKEN, "lookup_lag": LAG, "webhook_secret": SECRET, **account}
     with ExitStack() as stack:
         endpoint = stack.enter_context(Endpoint()) if webhooks else None
         if endpoint is not None:
             account["webhook_url"] = endpoint.url
-        settings = BankSettings(durable=False, require_auth=True, accounts=(Account(**account),))
+        settings = BankSettings(durable=False, require_auth=True, accounts=(BankAccount(**account),))
         bank = stack.enter_context(Bank(settings).in_thread())
         way = stack.enter_context(Line(bank.url)) if line else None
         world = kind(bank, pointed(provider, bank.url), request, another=another, line=way)

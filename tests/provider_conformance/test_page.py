@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.bank import Bank, BankAccount, BankSettings
 from idem.testing.providers import Fault, ProviderConformance, World
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ def run(place: Path, contract: str, *options: str, **account: Any) -> str:
     """The page's test under pytest, in a folder of its own; what it printed."""
     (place / "test_contract.py").write_text(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0])
     (place / "idem.toml").write_text(contract)
-    settings = BankSettings(durable=False, require_auth=True, accounts=(Account(**account),))
+    settings = BankSettings(durable=False, require_auth=True, accounts=(BankAccount(**account),))
     with Bank(settings).in_thread() as bank:
         env = {**os.environ, "SANDBOX": bank.url, "BANK_TOKEN": "main-token"}
         command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", *options, "test_contract.py"]

@@ -8,9 +8,9 @@ from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, 
 from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import ById, ByReference
-from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
 
-PLACES = Places(reference=("id",), status=("status",), fields={"amount": ("amount",)})
+PLACES = RulePlaces(reference=("id",), status=("status",), fields={"amount": ("amount",)})
 ERRORS = ErrorShape(shape="/error/code", code="/error/code", message="/error/message", reference="/id")
 
 

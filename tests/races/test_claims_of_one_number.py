@@ -24,7 +24,7 @@ async def claim(spine: Spine) -> Claimed:
     return row
 
 
-async def report_not_executed(spine: Spine, claimed: Claimed) -> dict[UUID, results.Fate]:
+async def report_not_executed(spine: Spine, claimed: Claimed) -> dict[UUID, results.ResultFate]:
     terms = spine.catalogue.terms("pay.keyed", "keyed")
     assert terms is not None
     async with spine.database.connection() as connection:

@@ -48,7 +48,7 @@ def report(spine: Spine, claimed: Claimed, outcome: Outcome, kind: str = "keyed"
     return Report(claimed.row, outcome, Seen(200), terms(spine, kind), answer)
 
 
-async def settle(spine: Spine, *these: Report) -> dict[UUID, results.Fate]:
+async def settle(spine: Spine, *these: Report) -> dict[UUID, results.ResultFate]:
     async with spine.database.connection() as connection:
         return await results.settle(connection, these)
 

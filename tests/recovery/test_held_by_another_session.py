@@ -129,7 +129,7 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
         assert terms is not None
         report = results.Report(claimed.row, NotExecuted("request"), Seen(400), terms)
         async with desk.spine.database.connection() as connection:
-            with pytest.raises(results.Held):
+            with pytest.raises(results.RowIsLocked):
                 await results.settle(connection, [report])
     assert await desk.spine.one("SELECT * FROM idem.outbox") == before
     await sweep(desk)

@@ -21,7 +21,7 @@ from idem.outbox.domain import keys
 from idem.outbox.operator import actions
 from idem.outbox.recovery.guard import Guard
 from idem.outbox.values.errors import OperatorRefused
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 
 STORIES = int(os.environ.get("IDEM_TEST_RESTORES", "2"))
 FAULTS = ["act_then_drop", "act_then_500", "drop_before_acting", "500_before_acting", "503", "429", "422_before_acting",

@@ -6,7 +6,7 @@ import pytest
 from fix_restore import MEMORY, Restorable
 from fix_spine import Spine
 
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 
 
 def credentials(spine: Spine, token: str) -> None:

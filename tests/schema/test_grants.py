@@ -23,7 +23,7 @@ from idem.outbox.domain.decisions import Accepted, InProgress, Replay, Retrying
 from idem.outbox.handlers import HandlerRunner, Settled, handler
 from idem.sweeper.daemon import Sweeper
 from idem.testing import stepping
-from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.bank import Bank, BankAccount, BankSettings
 
 Connection = psycopg.Connection[Any]
 
@@ -52,7 +52,7 @@ def session(installed: Installed, role: str) -> Iterator[Connection]:
 @pytest.fixture
 async def spine(installed: Installed, tmp_path: Path) -> AsyncIterator[Spine]:
     """The whole path: accepted as the producer, worked and looked at as the daemon."""
-    accounts = (Account("keyed", "keyed-token"), Account("keyless", "keyless-token", replay="none"))
+    accounts = (BankAccount("keyed", "keyed-token"), BankAccount("keyless", "keyless-token", replay="none"))
     settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, require_auth=True, accounts=accounts)
     async with Bank(settings) as bank:
         known = catalogue(bank.url)

@@ -7,9 +7,9 @@ from fix_schemes import ADYEN, OTHER_PLAIN, PLAIN, PUBLIC, STANDARD, STRIPE
 
 from idem.outbox.config import explain, load
 from idem.outbox.domain.contract import EventRule
-from idem.outbox.domain.webhook import Reply, Webhook
+from idem.outbox.domain.webhook import Webhook, WebhookReply
 from idem.outbox.providers.contract_checks import Finding
-from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, Place
+from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, SignaturePlace
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures
 from idem.outbox.values.errors import ConfigError
@@ -96,7 +96,7 @@ def test_the_settings_of_a_scheme_arrive(tmp_path: Path) -> None:
         header=b"x-signature",
         prefix=b"v0=",
         encoding="base64",
-        signed=(b"v0:", Place.TIMESTAMP, b":", Place.ID, b":", Place.BODY),
+        signed=(b"v0:", SignaturePlace.TIMESTAMP, b":", SignaturePlace.ID, b":", SignaturePlace.BODY),
         timestamp_header=b"x-time",
         id_header=b"x-id",
     )
@@ -118,9 +118,9 @@ LOOKUP = 'lookup = { horizon = "1m", by_id = { path = "/payments/{idem.reference
 
 
 def test_replies(tmp_path: Path) -> None:
-    assert built(tmp_path, HMAC).reply == Reply()
-    assert built(tmp_path, ADYEN_TOML, ADYEN).reply == Reply(200, b"[accepted]")
-    assert built(tmp_path, ADYEN_TOML + 'reply = "ok"\n', ADYEN).reply == Reply(200, b"ok")
+    assert built(tmp_path, HMAC).reply == WebhookReply()
+    assert built(tmp_path, ADYEN_TOML, ADYEN).reply == WebhookReply(200, b"[accepted]")
+    assert built(tmp_path, ADYEN_TOML + 'reply = "ok"\n', ADYEN).reply == WebhookReply(200, b"ok")
 
 
 SECOND = '[providers.bank.accounts.second]\norigin = "https://bank.example"\n'

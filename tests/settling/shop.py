@@ -12,7 +12,7 @@ from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, HeaderCondition, Rule, Says, statuses
 from idem.outbox.values import json_pointer
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 
 HOUR, DAY = 3600, 86400
 CANCEL = Cancel(path="/payments/cancel", body={"key": "{idem.key}"})

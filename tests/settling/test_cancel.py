@@ -14,7 +14,7 @@ from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Seen, Succeed
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler import lookups, settling
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank.settings import CancelByKey
 
 

@@ -20,13 +20,13 @@ from idem.outbox.settle import clock_ahead
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
 from idem.outbox.values.errors import OperatorRefused
-from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, settling
 from idem.reconciler.control_question import ControlQuestion
 from idem.reconciler.lookups import Asker
 from idem.sweeper.daemon import Sweeper
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 
 HOUR, DAY = 3600, 86400
 FAR = 2 * DAY
@@ -147,7 +147,7 @@ async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine
     provider = spine.catalogue.providers["keyed"]
     name = lane_names(spine.catalogue)["keyed", "keyed"][0]
     calls = Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
-    sender = Sender(calls.provider, AccountCheck(spine.database, name, calls, "t"))
+    sender = Sender(calls.provider, AccountWatch(spine.database, name, calls, "t"))
     async with with_clock(spine, HOUR), spine.database.connection() as connection:
         (taken,) = await due.take(
             connection, name, provider.contract, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime(),

@@ -31,7 +31,7 @@ async def prove(spine: Spine, row: UUID, proof: Proof, kind: str = "keyed") -> s
         return await apply(connection, row, stored(proof), Evidence("webhook", "webhook"), terms)
 
 
-async def report(spine: Spine, claimed: claims.Claimed, outcome: Outcome, kind: str = "keyed") -> results.Fate:
+async def report(spine: Spine, claimed: claims.Claimed, outcome: Outcome, kind: str = "keyed") -> results.ResultFate:
     answer = Answer(201, b"{}") if isinstance(outcome, Succeeded | Refused) else None
     one = Report(claimed.row, outcome, Seen(200), spine.catalogue.require(f"pay.{kind}"), answer)
     async with spine.database.connection() as connection:

@@ -17,12 +17,12 @@ from idem.outbox.domain.outcomes import Absent
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import clock
-from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due
 from idem.reconciler.claim import Taken
 from idem.reconciler.control_question import ControlQuestion, Doubt
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 
 
 @dataclass
@@ -46,7 +46,7 @@ async def desk_of(spine: Spine, kind: str) -> Desk:
     provider = spine.catalogue.providers[kind]
     name = lane_names(spine.catalogue)[kind, kind][0]
     lane = Lane(provider, provider.accounts[kind], slots=2, margin=1)
-    sender = Sender(provider, AccountCheck(spine.database, name, lane, "t"))
+    sender = Sender(provider, AccountWatch(spine.database, name, lane, "t"))
     async with spine.database.connection() as connection:
         await due.hasten(connection, since=None)
         (taken,) = await due.take(

@@ -22,7 +22,7 @@ from idem.outbox.providers.account_check import AccountCheck
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.values import clock
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.providers import Line
 
 HEADER = "Bank-Request"

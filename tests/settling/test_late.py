@@ -11,7 +11,7 @@ from idem.outbox.operator import actions
 from idem.outbox.settle import results
 from idem.outbox.settle.results import Report
 from idem.sweeper.daemon import Sweeper
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank.settings import CancelByKey
 
 LATE = {"late_effects": True, "key": KeyRule("header", "idempotency-key", "success_only")}

@@ -13,7 +13,7 @@ from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.outcomes import CouldNotAsk, NotExecuted
 from idem.outbox.values import clock
 from idem.outbox.worker import claim, exact_limits
-from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due
 from idem.reconciler.control_question import ControlQuestion
@@ -47,7 +47,7 @@ async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
     await remembered(spine, intent, "first_sent_at")
     before = len(sends(spine))
     name, now, calls = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime(), lane(spine)
-    sender = Sender(calls.provider, AccountCheck(spine.database, name, calls, "t"))
+    sender = Sender(calls.provider, AccountWatch(spine.database, name, calls, "t"))
     async with spine.database.connection() as connection:
         (taken,) = await due.take(
             connection, name, spine.catalogue.providers["keyed"].contract, token=uuid4(), holder="t", lease=30, limit=1,

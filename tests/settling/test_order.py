@@ -15,8 +15,8 @@ from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Succeeded
 from idem.outbox.domain.states import OutboxStatus
 from idem.reconciler import strategies
 from idem.reconciler.claim import Taken
-from idem.testing.bank import Account as BankAccount
-from idem.testing.bank.settings import Replay as BankReplay
+from idem.testing.bank import BankAccount as BankAccount
+from idem.testing.bank.settings import SecondRequest as BankReplay
 
 CONTRACT = replace(KEYED, cancel=CancelRule())
 

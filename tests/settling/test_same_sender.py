@@ -24,7 +24,7 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.worker import worker
 from idem.reconciler.daemon import Reconciler
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 
 OTHER = "Bearer another-token"
 ROTATED = "Basic " + base64.b64encode(b"keyed-token:rotated").decode()

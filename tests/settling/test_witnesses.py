@@ -12,7 +12,7 @@ from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.operator import actions
 from idem.outbox.settle.rendering import Renderer
-from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import BankAccount as BankAccount
 
 
 async def test_a_reference_that_a_person_gives_is_no_witness_of_the_account(spine: Spine) -> None:

@@ -38,7 +38,7 @@ from idem.outbox.observe import telemetry
 from idem.outbox.worker.claim import CLAIM
 from idem.outbox.worker.fairness import Turns
 from idem.outbox.worker.worker import Worker
-from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.bank import Bank, BankAccount, BankSettings
 
 WORKERS, SLOTS, LATENCY, RATE = 2, 8, 0.2, 20.0
 """Processes, calls at a time of each, seconds that the bank takes, rows a second of the other tenants together."""
@@ -56,7 +56,9 @@ def say(text: str) -> None:
 
 def serve_bank(ready: Connection, log: str, latency: float) -> None:
     """A bank that answers in `latency` seconds."""
-    settings = BankSettings(log=Path(log), durable=False, latency=latency, accounts=(Account("keyed", "keyed-token"),))
+    settings = BankSettings(
+        log=Path(log), durable=False, latency=latency, accounts=(BankAccount("keyed", "keyed-token"),)
+    )
 
     async def serve() -> None:
         async with Bank(settings) as bank:

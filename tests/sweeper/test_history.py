@@ -7,7 +7,7 @@ from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.sweeper.daemon import Sweeper
-from idem.sweeper.history import Walk, prune_history
+from idem.sweeper.history import HistoryWalk, prune_history
 
 DAY = 86400
 
@@ -93,7 +93,7 @@ async def test_the_walk_passes_by_what_must_be_kept(rows: Any, database: Databas
     """IB-022: old intents that are not settled do not hide the settled ones behind them."""
     await aged(rows, rows.held, 30, key="kept", left=60)
     await aged(rows, rows.completed, 25, key="goes", left=60)
-    gone, pages, walk = 0, 0, Walk()
+    gone, pages, walk = 0, 0, HistoryWalk()
     async with database.connection() as connection:
         while not walk.over:
             gone += (await prune_history(connection, batch=10, walk=walk)).get("evidence", 0)

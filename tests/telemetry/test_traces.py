@@ -19,7 +19,7 @@ from idem.outbox.domain.decisions import Accepted
 from idem.outbox.operator import confirmation
 from idem.outbox.providers import tracing
 from idem.sweeper.daemon import Sweeper
-from idem.testing.proxy import Direction, Proxy, Verdict
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 SENT = re.compile(rb"(GET|POST) [^\r]*\r\n(?:[^\r]+\r\n)*?traceparent: ([^\r]+)\r\n", re.IGNORECASE)
@@ -30,7 +30,7 @@ async def watched(spine: Spine) -> AsyncIterator[list[bytes]]:
     """The bank behind a proxy; what was sent to it."""
     sent: list[bytes] = []
 
-    def watch(_number: int, direction: Direction, data: bytes) -> Verdict:
+    def watch(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         if direction == "to_server":
             sent.append(data)
         return "pass"

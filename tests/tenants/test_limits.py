@@ -15,7 +15,7 @@ from idem.outbox.api import store
 from idem.outbox.config.api_settings import ApiSettings
 from idem.outbox.domain.decisions import Accepted, Decision, Limited, Replay
 from idem.outbox.tenants import limits
-from idem.outbox.tenants.limits import Bucket, Limits
+from idem.outbox.tenants.limits import Bucket, TenantLimits
 from idem.sweeper.daemon import Sweeper
 
 
@@ -33,12 +33,14 @@ def clock() -> Clock:
     return Clock()
 
 
-def of(database: Any, clock: Clock | None = None, *, tenants: dict[str, Any] | None = None, **each: Any) -> Limits:
+def of(
+    database: Any, clock: Clock | None = None, *, tenants: dict[str, Any] | None = None, **each: Any
+) -> TenantLimits:
     settings = ApiSettings.model_validate({"limits": each, "tenants": tenants or {}})
-    return Limits(database, settings, clock=clock or Clock())
+    return TenantLimits(database, settings, clock=clock or Clock())
 
 
-async def ask(spine: Spine, limits: Limits, key: str, tenant: str = "t") -> Decision | Limited:
+async def ask(spine: Spine, limits: TenantLimits, key: str, tenant: str = "t") -> Decision | Limited:
     """What the API does with a request, as far as limits are concerned."""
     async with spine.database.connection() as connection:
         prepared = prepare(
@@ -238,7 +240,7 @@ async def test_tenants_that_went_away_leave_nothing_in_memory(counted: Any, cloc
         one.admit(f"t{number}")
         one.may_create(f"t{number}")
         one.created(f"t{number}")
-        one.count(f"t{number}", limits.Misuse.REQUESTS)
+        one.count(f"t{number}", limits.TenantCounter.REQUESTS)
     assert len(one._requests) == len(one._new_keys) == len(one._keys) == 5000
     one._forget()
     assert len(one._requests) == len(one._keys) == 5000  # still busy

@@ -17,7 +17,7 @@ from idem.outbox.config.api_settings import ApiSettings
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import AWAY, Database
 from idem.outbox.domain.decisions import Accepted
-from idem.outbox.tenants.limits import Limits, Misuse
+from idem.outbox.tenants.limits import TenantCounter, TenantLimits
 from idem.sweeper.daemon import Sweeper
 
 SUM = """
@@ -26,8 +26,8 @@ SELECT coalesce(sum(requests), 0)::int AS requests, coalesce(sum(mismatch), 0)::
 """
 
 
-def of(database: Database) -> Limits:
-    return Limits(database, ApiSettings())
+def of(database: Database) -> TenantLimits:
+    return TenantLimits(database, ApiSettings())
 
 
 async def total(database: Database) -> tuple[int, int, int]:
@@ -44,13 +44,13 @@ def test_every_count_has_its_column_and_its_choice(db_url: str) -> None:
         cursor = connection.execute("SELECT * FROM idem.tenant_usage")
         assert cursor.description is not None
         columns = [each.name for each in cursor.description]
-    assert columns == ["tenant_id", "hour", *Misuse]
-    assert typing.get_args(tenants.By) == ("misuse", *Misuse)
-    assert [name for name, _ in tenants.COLUMNS] == ["misuse", *Misuse]
+    assert columns == ["tenant_id", "hour", *TenantCounter]
+    assert typing.get_args(tenants.RevokedBy) == ("misuse", *TenantCounter)
+    assert [name for name, _ in tenants.COLUMNS] == ["misuse", *TenantCounter]
 
 
-@pytest.mark.parametrize("what", Misuse)
-async def test_each_kind_is_written_as_itself(database: Database, what: Misuse) -> None:
+@pytest.mark.parametrize("what", TenantCounter)
+async def test_each_kind_is_written_as_itself(database: Database, what: TenantCounter) -> None:
     counts = of(database)
     for _ in range(3):
         counts.count("t", what)
@@ -67,7 +67,7 @@ async def test_each_kind_is_written_as_itself(database: Database, what: Misuse) 
 async def test_all_tenants_are_written_in_one_statement(counted: Any) -> None:
     counts, before = of(counted), counted.wanted
     for number in range(3000):
-        counts.count(f"t{number}", Misuse.REQUESTS)
+        counts.count(f"t{number}", TenantCounter.REQUESTS)
     await counts.flush()
     await counts.flush()
     assert counted.wanted == before + 1
@@ -78,10 +78,10 @@ async def test_two_processes_at_once_lose_nothing_and_never_wait_crosswise(datab
     """Written in the order of tenants, whatever the order in which they came."""
     one, two = of(database), of(database)
 
-    async def write(counts: Limits, names: list[str]) -> None:
+    async def write(counts: TenantLimits, names: list[str]) -> None:
         for _ in range(15):
             for name in names:
-                counts.count(name, Misuse.REQUESTS)
+                counts.count(name, TenantCounter.REQUESTS)
             await counts.flush()
 
     names = [f"t{number}" for number in range(400)]
@@ -100,7 +100,7 @@ async def test_an_outage_keeps_the_counts_and_they_are_written_afterwards(
 ) -> None:
     monkeypatch.setattr("idem.outbox.tenants.limits.INTERVAL", 0.1)
     counts, stop = of(counted), asyncio.Event()
-    counts.count("t", Misuse.MISMATCH)
+    counts.count("t", TenantCounter.MISMATCH)
 
     async def written(n: int) -> bool:
         try:
@@ -113,9 +113,9 @@ async def test_an_outage_keeps_the_counts_and_they_are_written_afterwards(
         await eventually(lambda: written(1))
         with capture_logs() as lines, outage():
             for _ in range(4):
-                counts.count("t", Misuse.MISMATCH)
+                counts.count("t", TenantCounter.MISMATCH)
             await eventually(lambda: told(lines))
-            counts.count("t", Misuse.MISMATCH)
+            counts.count("t", TenantCounter.MISMATCH)
             await asyncio.sleep(1)
             assert len([line for line in lines if line["event"] == "database_away"]) == 1
             assert not [line for line in lines if line["event"] == "broken"]
@@ -134,7 +134,7 @@ async def test_what_was_counted_last_is_written_at_the_end(database: Database) -
     counts, stop = of(database), asyncio.Event()
     running = asyncio.create_task(counts.run(stop))
     await asyncio.sleep(0)
-    counts.count("t", Misuse.REQUESTS)
+    counts.count("t", TenantCounter.REQUESTS)
     stop.set()
     await asyncio.wait_for(running, 30)
     assert await total(database) == (1, 0, 1)
@@ -142,18 +142,18 @@ async def test_what_was_counted_last_is_written_at_the_end(database: Database) -
 
 async def test_an_end_during_an_outage_is_an_end(counted: Any, outage: Any) -> None:
     counts, stop = of(counted), asyncio.Event()
-    counts.count("t", Misuse.REQUESTS)
+    counts.count("t", TenantCounter.REQUESTS)
     with outage():
         stop.set()
         await asyncio.wait_for(counts.run(stop), 30)
 
 
 async def test_ib_161_tenants_add_no_series(database: Database) -> None:
-    counts = Limits(database, ApiSettings.model_validate({"limits": {"requests": 1, "active_keys": 1}}))
+    counts = TenantLimits(database, ApiSettings.model_validate({"limits": {"requests": 1, "active_keys": 1}}))
 
     async def busy(first: int, last: int) -> int:
         for number in range(first, last):
-            counts.count(f"tenant {number}", Misuse.MISMATCH)
+            counts.count(f"tenant {number}", TenantCounter.MISMATCH)
             counts.admit(f"tenant {number}")
             counts.may_create(f"tenant {number}")
         await counts.refresh()
@@ -186,8 +186,10 @@ async def test_ib_132_two_tenants_never_meet_under_one_key(spine: Spine) -> None
 async def fill(database: Database) -> None:
     counts = of(database)
     for tenant, what, n in (
-        ("good", Misuse.REQUESTS, 500), ("good", Misuse.CREATED, 400), ("bad", Misuse.MISMATCH, 30),
-        ("worse", Misuse.MISMATCH, 10), ("worse", Misuse.KEY_MISSING, 40), ("odd", Misuse.SUSPICIOUS_KEY, 1),
+        ("good", TenantCounter.REQUESTS, 500), ("good", TenantCounter.CREATED, 400),
+        ("bad", TenantCounter.MISMATCH, 30),
+        ("worse", TenantCounter.MISMATCH, 10), ("worse", TenantCounter.KEY_MISSING, 40),
+        ("odd", TenantCounter.SUSPICIOUS_KEY, 1),
     ):  # fmt: skip
         for _ in range(n):
             counts.count(tenant, what)

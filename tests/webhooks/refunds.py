@@ -10,7 +10,7 @@ from fix_webhooks import Hooks, serving
 
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says
+from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says
 from idem.outbox.values import json_pointer
 
 P = json_pointer.parse
@@ -19,7 +19,7 @@ P = json_pointer.parse
 REFUNDED = Rule(
     Says.LATER_FACT,
     body=(Condition(P("/status"), ("refunded",)),),
-    places=Places(reference=P("/id"), status=P("/status"), fields={"refunded": P("/amount")}),
+    places=RulePlaces(reference=P("/id"), status=P("/status"), fields={"refunded": P("/amount")}),
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outcomes import Refused, Succeeded
-from idem.outbox.domain.webhook import Reply
+from idem.outbox.domain.webhook import WebhookReply
 from idem.outbox.providers import batches, response
 from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HttpProvider
@@ -30,7 +30,7 @@ async def changed(hooks: Hooks) -> AsyncIterator[Callable[..., Any]]:
     """Another endpoint, whose provider `keyed` reads events so and answers so."""
     opened: list[Any] = []
 
-    async def change(events: EventReader = LIST, reply: Reply | None = None) -> Hooks:
+    async def change(events: EventReader = LIST, reply: WebhookReply | None = None) -> Hooks:
         known = hooks.spine.catalogue
         keyed = known.providers["keyed"]
         assert isinstance(keyed, HttpProvider) and keyed.webhook is not None
@@ -142,7 +142,7 @@ async def test_an_empty_batch_is_taken_and_no_batch_is_not(
 
 async def test_the_answer_that_a_provider_wants_to_hear(hooks: Hooks, changed: Callable[..., Any]) -> None:
     intent = await hooks.desk.unknown("k")
-    replying = await changed(READER, Reply(202, b"[accepted]"))
+    replying = await changed(READER, WebhookReply(202, b"[accepted]"))
     answer = await send(replying, event(await hooks.key(intent)))
     assert (answer.status_code, answer.content) == (202, b"[accepted]")
     assert answer.headers["content-type"].startswith("text/plain")

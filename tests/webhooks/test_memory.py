@@ -62,10 +62,10 @@ class Small:
     """An endpoint that holds 2 MiB of bodies whose signature is not checked, and what it holds."""
 
     hooks: Hooks
-    held: body_memory.Memory
+    held: body_memory.BodyMemory
 
 
-async def filled(found: body_memory.Memory, size: int) -> None:
+async def filled(found: body_memory.BodyMemory, size: int) -> None:
     """Until so many bytes are held."""
     async with asyncio.timeout(60):
         while found.used != size:
@@ -77,7 +77,7 @@ async def filled(found: body_memory.Memory, size: int) -> None:
 async def small(desk: Desk) -> AsyncIterator[Small]:
     room = ROOM + next(_numbers)
     async with hooking(desk, SETTINGS.model_copy(update={"max_unverified": room})) as hooks:
-        [held] = [each for each in gc.get_objects() if isinstance(each, body_memory.Memory) and each.most == room]
+        [held] = [each for each in gc.get_objects() if isinstance(each, body_memory.BodyMemory) and each.most == room]
         yield Small(hooks, held)
 
 

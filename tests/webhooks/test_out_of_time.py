@@ -20,7 +20,7 @@ from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.outcomes import NotExecuted
 from idem.outbox.domain.webhook import Scheme, Webhook
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says
+from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says
 from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, parse_template
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures
@@ -32,7 +32,7 @@ DONE, UNKNOWN = ("completed", None), ("unknown", "unknown")
 REFUNDED = Rule(
     Says.LATER_FACT,
     body=(Condition(P("/status"), ("refunded",)),),
-    places=Places(reference=P("/id"), status=P("/status"), fields={"refunded": P("/amount")}),
+    places=RulePlaces(reference=P("/id"), status=P("/status"), fields={"refunded": P("/amount")}),
 )
 
 

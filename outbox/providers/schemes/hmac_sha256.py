@@ -32,10 +32,10 @@ from idem.outbox.providers.schemes.deliveries import (
     seconds,
 )
 
-Encoding: TypeAlias = Literal["hex", "base64"]
+SignatureEncoding: TypeAlias = Literal["hex", "base64"]
 
 
-class Place(StrEnum):
+class SignaturePlace(StrEnum):
     """What stands in the signed string in place of `{…}`."""
 
     BODY = "body"
@@ -44,26 +44,27 @@ class Place(StrEnum):
     URL = "url"
 
 
-Template: TypeAlias = tuple[bytes | Place, ...]
+SignedTemplate: TypeAlias = tuple[bytes | SignaturePlace, ...]
 
-BODY_ALONE: Final[Template] = (Place.BODY,)
+BODY_ALONE: Final[SignedTemplate] = (SignaturePlace.BODY,)
 
 
-def parse_template(written: str) -> Template:
+def parse_template(written: str) -> SignedTemplate:
     """The parts of a signed string as it is written, `{timestamp}.{body}`. Raises ValueError."""
-    parts: list[bytes | Place] = []
+    parts: list[bytes | SignaturePlace] = []
     for number, part in enumerate(re.split(r"\{([a-z]+)\}", written)):
         if number % 2:
-            if part not in list(Place):
-                raise ValueError(f"there is no {{{part}}}; known are {', '.join(f'{{{place}}}' for place in Place)}")
-            parts.append(Place(part))
+            if part not in list(SignaturePlace):
+                known = ", ".join(f"{{{place}}}" for place in SignaturePlace)
+                raise ValueError(f"there is no {{{part}}}; known are {known}")
+            parts.append(SignaturePlace(part))
         elif "{" in part or "}" in part:
             raise ValueError(f"a brace stands alone in {written!r}")
         elif part:
             parts.append(part.encode())
-    if parts.count(Place.BODY) != 1:
+    if parts.count(SignaturePlace.BODY) != 1:
         raise ValueError("the signed string holds {body} once: what is not signed proves nothing")
-    if any(parts.count(place) > 1 for place in Place):
+    if any(parts.count(place) > 1 for place in SignaturePlace):
         raise ValueError("each part stands in the signed string once")
     return tuple(parts)
 
@@ -78,8 +79,8 @@ class HmacSha256:
 
     header: bytes
     prefix: bytes = b""
-    encoding: Encoding = "hex"
-    signed: Template = BODY_ALONE
+    encoding: SignatureEncoding = "hex"
+    signed: SignedTemplate = BODY_ALONE
     timestamp_header: bytes | None = None
     tolerance: float = TOLERANCE
     id_header: bytes | None = None
@@ -96,15 +97,15 @@ class HmacSha256:
         if not value.startswith(self.prefix):
             raise Unverified("malformed", f"the signature does not begin with {self.prefix.decode()}")
         given = value[len(self.prefix) :]
-        parts = {Place.BODY: delivery.body}
+        parts = {SignaturePlace.BODY: delivery.body}
         if self.encoding == "hex":
             given = given.lower()
         sent: int | None = None
         if self.timestamp_header is not None:
-            parts[Place.TIMESTAMP] = header(delivery.headers, self.timestamp_header)
-            sent = seconds(parts[Place.TIMESTAMP], self.timestamp_header.decode())
+            parts[SignaturePlace.TIMESTAMP] = header(delivery.headers, self.timestamp_header)
+            sent = seconds(parts[SignaturePlace.TIMESTAMP], self.timestamp_header.decode())
         if self.id_header is not None:
-            parts[Place.ID] = header(delivery.headers, self.id_header)
+            parts[SignaturePlace.ID] = header(delivery.headers, self.id_header)
         return _Claim(self, given, parts, sent)
 
 
@@ -112,17 +113,17 @@ class HmacSha256:
 class _Claim:
     scheme: HmacSha256
     signature: bytes
-    parts: dict[Place, bytes]
+    parts: dict[SignaturePlace, bytes]
     sent: int | None
 
     def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> str:
         """The id in its header, else one made of the body. Raises Unverified: `not_configured` or `signature`, and
         OutOfTime."""
         scheme = self.scheme
-        parts = self.parts if url is None else {**self.parts, Place.URL: url.encode()}
-        if any(isinstance(part, Place) and part not in parts for part in scheme.signed):
+        parts = self.parts if url is None else {**self.parts, SignaturePlace.URL: url.encode()}
+        if any(isinstance(part, SignaturePlace) and part not in parts for part in scheme.signed):
             raise Unverified("not_configured", "the configuration lacks what this provider signs beside the body")
-        signed = b"".join(parts[part] if isinstance(part, Place) else part for part in scheme.signed)
+        signed = b"".join(parts[part] if isinstance(part, SignaturePlace) else part for part in scheme.signed)
         digests = (hmac.digest(secret, signed, hashlib.sha256) for secret in secrets)
         if scheme.encoding == "hex":
             found = fits((digest.hex().encode() for digest in digests), (self.signature,))
@@ -131,12 +132,12 @@ class _Claim:
         if not found:
             raise nothing_fits()
         if scheme.id_header is not None:
-            event_id = readable(parts[Place.ID], scheme.id_header.decode())
+            event_id = readable(parts[SignaturePlace.ID], scheme.id_header.decode())
         else:
-            event_id = "sha256:" + hashlib.sha256(parts[Place.BODY]).hexdigest()
+            event_id = "sha256:" + hashlib.sha256(parts[SignaturePlace.BODY]).hexdigest()
         if self.sent is not None and scheme.timestamp_header is not None:
             # Under an id that is not signed, one recorded delivery makes any number of events.
-            signed_id = scheme.id_header is None or Place.ID in scheme.signed
+            signed_id = scheme.id_header is None or SignaturePlace.ID in scheme.signed
             name = scheme.timestamp_header.decode()
             check_age(self.sent, now, scheme.tolerance, name, event_id if signed_id else None)
         return event_id

@@ -5,7 +5,7 @@ from typing import Any
 
 from idem.testing.bank.stripe.draft import Draft
 from idem.testing.bank.stripe.params import amount, currency, flag, metadata, number, rest
-from idem.testing.bank.stripe.refusals import Refusal, declined
+from idem.testing.bank.stripe.refusals import StripeError, declined
 
 KIND = "charge"
 _OWN = ("amount", "currency", "metadata", "capture", "source", "payment_method")
@@ -20,14 +20,14 @@ def create(draft: Draft, params: Mapping[str, Any]) -> str:
     asked = {"amount": amount(params), "currency": currency(params), "metadata": metadata(params)}
     captured = flag(params, "capture") if "capture" in params else True
     if not (params.get("source") or params.get("customer") or params.get("payment_method")):
-        raise Refusal.invalid("Must provide source or customer.", "parameter_missing", "source")
+        raise StripeError.invalid("Must provide source or customer.", "parameter_missing", "source")
     course = draft.order(params.get("payment_method") or params.get("source"))
     members = {**rest(params, _OWN), **asked, "payment_method": params.get("payment_method"), "payment_intent": None}
     match course.status:
         case "declined":
             id = make(draft, members, "failed", captured=False)
             draft.made = id
-            raise Refusal(402, declined({"charge": id}), executed=True)
+            raise StripeError(402, declined({"charge": id}), executed=True)
         case "processing":
             id = make(draft, members, "pending", captured=captured)
             end(draft, id, course.becomes != "declined", after=course.seconds)
@@ -45,7 +45,7 @@ def capture(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
     """
     charge = draft.find(id, KIND)
     if charge["captured"] or charge["status"] != "succeeded":
-        raise Refusal.invalid(f"Charge {id} has already been captured.", "charge_already_captured", executed=True)
+        raise StripeError.invalid(f"Charge {id} has already been captured.", "charge_already_captured", executed=True)
     taken = number(params, "amount")
     taken = charge["amount"] if taken is None else taken
     draft.change(id, {"captured": True, "amount_captured": taken}, "charge.captured")

@@ -5,21 +5,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from idem.testing.bank.answers import Answer, by_fault, encoded
-from idem.testing.bank.cache import Decision, KeyCache
+from idem.testing.bank.answers import BankAnswer, by_fault, encoded
+from idem.testing.bank.cache import CacheDecision, KeyCache
 from idem.testing.bank.clock import Clock
-from idem.testing.bank.faults import NO_FAULT, Acts, Fault
+from idem.testing.bank.faults import NO_FAULT, Acts, BankFault
 from idem.testing.bank.ledger import Ledger
-from idem.testing.bank.order import FORM, Order
+from idem.testing.bank.order import FORM, BankOrder
 from idem.testing.bank.payments import KEY_MAX, Acted
 from idem.testing.bank.records import Changed, Payment, Received, Remembered
-from idem.testing.bank.settings import Account, BankSettings, Replay
+from idem.testing.bank.settings import BankAccount, BankSettings, SecondRequest
 from idem.testing.bank.stripe import refusals
 from idem.testing.bank.stripe.draft import Course, Draft
 from idem.testing.bank.stripe.events import event, request_id
 from idem.testing.bank.stripe.forms import form
 from idem.testing.bank.stripe.reading import read
-from idem.testing.bank.stripe.refusals import RETRY, Refusal
+from idem.testing.bank.stripe.refusals import RETRY, StripeError
 from idem.testing.bank.stripe.register import Register
 from idem.testing.bank.stripe.routes import write
 
@@ -41,21 +41,23 @@ class StripeCounter:
         """A line of the log of an earlier run."""
         self._payments[payment.account, payment.id] = payment
 
-    def body(self, account: Account, change: Changed) -> bytes | None:
+    def body(self, account: BankAccount, change: Changed) -> bytes | None:
         """The event of a change, as a webhook carries it; None if it has been called off."""
         return encoded(event(self._register, account, change)) if self._register.stands(change) else None
 
-    async def serve(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
+    async def serve(
+        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
+    ) -> BankAnswer:
         """Work on request `number`; `acted` is awaited when an effect stands in the log and nothing is answered yet."""
         try:
             if order.incoming.method in ("GET", "HEAD"):
                 await self._stall(fault)
                 return read(order, account, self._register, self._clock.now())
             return await self._write(order, account, number, fault, acted)
-        except Refusal as refusal:
-            return Answer(refusal.status, refusal.body)
+        except StripeError as refusal:
+            return BankAnswer(refusal.status, refusal.body)
 
-    def dressed(self, answer: Answer, request: Received, order: Order) -> Answer:
+    def dressed(self, answer: BankAnswer, request: Received, order: BankOrder) -> BankAnswer:
         """With the headers of every answer, and errors of the bank's own in Stripe's shape."""
         answer = refusals.dressed(answer)
         version = "" if order.account is None else order.account.stripe.version
@@ -66,31 +68,41 @@ class StripeCounter:
         }
         return replace(answer, headers={**headers, **answer.headers})
 
-    async def _write(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
+    async def _write(
+        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
+    ) -> BankAnswer:
         params = _params(order)
         key = order.key
         if key is not None and len(key) > KEY_MAX:
-            raise Refusal.invalid(f"Idempotency keys must be {KEY_MAX} characters or less.", "idempotency_key_invalid")
-        if key is None or account.replay is Replay.NONE or order.incoming.method != "POST":
+            raise StripeError.invalid(
+                f"Idempotency keys must be {KEY_MAX} characters or less.", "idempotency_key_invalid"
+            )
+        if key is None or account.replay is SecondRequest.NONE or order.incoming.method != "POST":
             return await self._execute(order, params, account, number, fault, acted)
         decided = self._cache.begin(account, key, order.fingerprint)
         match decided.decision:
-            case Decision.MISMATCH:
+            case CacheDecision.MISMATCH:
                 return refusals.mismatch(key)
-            case Decision.IN_FLIGHT | Decision.CANCELED:
+            case CacheDecision.IN_FLIGHT | CacheDecision.CANCELED:
                 return refusals.in_flight()
-            case Decision.REPLAY:
+            case CacheDecision.REPLAY:
                 assert decided.remembered is not None
                 return self._replayed(account, decided.remembered)
-            case Decision.EXECUTE:
+            case CacheDecision.EXECUTE:
                 try:
                     return await self._execute(order, params, account, number, fault, acted)
                 finally:
                     self._cache.end(account, key)
 
     async def _execute(
-        self, order: Order, params: Mapping[str, Any], account: Account, number: int, fault: Fault | None, acted: Acted
-    ) -> Answer:
+        self,
+        order: BankOrder,
+        params: Mapping[str, Any],
+        account: BankAccount,
+        number: int,
+        fault: BankFault | None,
+        acted: Acted,
+    ) -> BankAnswer:
         await self._stall(fault)
         plan = NO_FAULT if fault is None else fault.plan
         draft = self._draft(order, account, number, fault)
@@ -98,14 +110,14 @@ class StripeCounter:
         try:
             if plan.acts is not Acts.REMEMBERS:
                 answer = write(draft, order.incoming.method, order.path, params)
-        except Refusal as refusal:
+        except StripeError as refusal:
             if not refusal.executed:
                 raise
-            answer = Answer(refusal.status, refusal.body)
+            answer = BankAnswer(refusal.status, refusal.body)
         if plan.answer == "500":
             answer = by_fault("500", None)
         answer = refusals.dressed(answer)
-        keeps = order.key is not None and account.replay is not Replay.NONE
+        keeps = order.key is not None and account.replay is not SecondRequest.NONE
         if keeps and answer.status >= 400:
             answer = replace(answer, headers={**answer.headers, RETRY: "false"})
         payment = self._payment(order, params, draft, answer) if draft.is_new else None
@@ -128,13 +140,13 @@ class StripeCounter:
         await acted(known, draft.changes)
         return replace(answer, effect="made", payment=draft.made)
 
-    def _draft(self, order: Order, account: Account, number: int, fault: Fault | None) -> Draft:
+    def _draft(self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None) -> Draft:
         late = fault is not None and fault.plan.acts is Acts.ROLLS_FORWARD
         after = (fault.time or 0.0) if fault is not None and late else 0.0
         course = Course.of(fault, self._settings)
         return Draft(self._register, account, number, order.key, self._clock.now() + after, course, automatic=late)
 
-    def _payment(self, order: Order, params: Mapping[str, Any], draft: Draft, answer: Answer) -> Payment:
+    def _payment(self, order: BankOrder, params: Mapping[str, Any], draft: Draft, answer: BankAnswer) -> Payment:
         assert draft.made is not None
         shown = draft.view(draft.made)
         course = draft.ordered or Course()
@@ -157,7 +169,7 @@ class StripeCounter:
             details=dict(params),
         )
 
-    def _remembered(self, order: Order, draft: Draft, number: int, answer: Answer) -> Remembered:
+    def _remembered(self, order: BankOrder, draft: Draft, number: int, answer: BankAnswer) -> Remembered:
         assert order.key is not None
         return Remembered(
             request=number,
@@ -171,26 +183,26 @@ class StripeCounter:
             appears=draft.at,
         )
 
-    def _replayed(self, account: Account, remembered: Remembered) -> Answer:
-        if account.replay is Replay.CURRENT and remembered.payment is not None:
+    def _replayed(self, account: BankAccount, remembered: Remembered) -> BankAnswer:
+        if account.replay is SecondRequest.CURRENT and remembered.payment is not None:
             shown = self._register.get(account.name, remembered.payment, self._clock.now())
-            return Answer(200, encoded(shown or {}), {}, "replayed", remembered.payment)
+            return BankAnswer(200, encoded(shown or {}), {}, "replayed", remembered.payment)
         headers = {"idempotent-replayed": "true", "original-request": request_id(remembered.request)}
         if remembered.status >= 400:
             headers[RETRY] = "false"
-        return Answer(remembered.status, remembered.body.encode(), headers, "replayed", remembered.payment)
+        return BankAnswer(remembered.status, remembered.body.encode(), headers, "replayed", remembered.payment)
 
-    async def _stall(self, fault: Fault | None) -> None:
+    async def _stall(self, fault: BankFault | None) -> None:
         if fault is not None and fault.plan.acts is Acts.LATE:
             await asyncio.sleep(self._settings.stall_seconds if fault.time is None else fault.time)
 
 
-def _params(order: Order) -> dict[str, Any]:
+def _params(order: BankOrder) -> dict[str, Any]:
     body = order.incoming.body
     type = order.incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and type != FORM:
-        raise Refusal.invalid(f"Invalid content type {type!r}: this API takes {FORM}.")
+        raise StripeError.invalid(f"Invalid content type {type!r}: this API takes {FORM}.")
     try:
         return form(body.decode())
     except ValueError as error:
-        raise Refusal.invalid(f"{error}") from None
+        raise StripeError.invalid(f"{error}") from None

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from idem.testing.bank.faults import NO_FAULT, Fault
+from idem.testing.bank.faults import NO_FAULT, BankFault
 from idem.testing.bank.records import Changed
-from idem.testing.bank.settings import Account, BankSettings
-from idem.testing.bank.stripe.refusals import Refusal
+from idem.testing.bank.settings import BankAccount, BankSettings
+from idem.testing.bank.stripe.refusals import StripeError
 from idem.testing.bank.stripe.register import Register
 
 # What Stripe's own test cards do, where no fault says otherwise: status, and what becomes of it.
@@ -36,7 +36,7 @@ class Course:
     timed: bool = False
 
     @classmethod
-    def of(cls, fault: Fault | None, settings: BankSettings) -> "Course":
+    def of(cls, fault: BankFault | None, settings: BankSettings) -> "Course":
         """As the fault has it."""
         plan = NO_FAULT if fault is None else fault.plan
         if fault is None or plan.becomes is None or fault.time is None:
@@ -59,7 +59,7 @@ class Draft:
     """
 
     register: Register
-    account: Account
+    account: BankAccount
     request: int
     key: str | None
     at: float
@@ -136,5 +136,5 @@ class Draft:
         """
         shown = self.register.get(self.account.name, str(id), self.at, self.changes)
         if shown is None or shown["object"] != kind:
-            raise Refusal.missing(kind, str(id), param)
+            raise StripeError.missing(kind, str(id), param)
         return shown

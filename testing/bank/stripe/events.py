@@ -3,11 +3,11 @@
 from typing import Any
 
 from idem.testing.bank.records import Changed
-from idem.testing.bank.settings import Account
+from idem.testing.bank.settings import BankAccount
 from idem.testing.bank.stripe.register import Register
 
 
-def event(register: Register, account: Account, change: Changed) -> dict[str, Any]:
+def event(register: Register, account: BankAccount, change: Changed) -> dict[str, Any]:
     """The event of a change that has one."""
     shown, before = register.told(change)
     return {

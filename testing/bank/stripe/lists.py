@@ -8,7 +8,7 @@ from typing import Any
 
 from idem.testing.bank.records import Changed
 from idem.testing.bank.stripe.params import number
-from idem.testing.bank.stripe.refusals import Refusal
+from idem.testing.bank.stripe.refusals import StripeError
 
 LIMIT, LIMIT_MAX, TYPES_MAX = 10, 100, 20
 _PAGING = frozenset({"limit", "starting_after", "ending_before", "created", "expand"})
@@ -33,7 +33,7 @@ def listed(
     filters = {name: value for name, value in query.items() if name not in _PAGING}
     if unknown := set(filters) - _FILTERS.get(kind, set(filters)):
         name = sorted(unknown)[0]
-        raise Refusal.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
+        raise StripeError.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
     wanted = _created(query)
     found = (
         each
@@ -53,10 +53,10 @@ def events_listed(
     """
     if unknown := set(query) - _PAGING - {"type", "types", "delivery_success"}:
         name = sorted(unknown)[0]
-        raise Refusal.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
+        raise StripeError.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
     patterns = query.get("types", [])
     if not isinstance(patterns, list) or len(patterns) > TYPES_MAX or ("type" in query and patterns):
-        raise Refusal.invalid(f"types takes up to {TYPES_MAX} names, and not together with type.", None, "types")
+        raise StripeError.invalid(f"types takes up to {TYPES_MAX} names, and not together with type.", None, "types")
     patterns = [query["type"]] if "type" in query else patterns
     wanted = _created(query)
     kept = [
@@ -77,10 +77,10 @@ def searched(url: str, query: Mapping[str, Any], objects: Iterable[dict[str, Any
     clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split(r"\sAND\s", str(query.get("query", "")))]
     if unknown := set(query) - {"query", "limit", "page", "expand"}:
         name = sorted(unknown)[0]
-        raise Refusal.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
+        raise StripeError.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
     matches = [clause for clause in clauses if clause is not None]
     if not matches or len(matches) < len(clauses):
-        raise Refusal.invalid("We were unable to parse your search query.", None, "query")
+        raise StripeError.invalid("We were unable to parse your search query.", None, "query")
     limit, begin = _limit(query), number(query, "page") or 0
     found = itertools.islice((each for each in objects if all(map(_holds(each), matches))), begin, begin + limit + 1)
     data = list(found)
@@ -108,14 +108,14 @@ def _page(
     limit = _limit(query)
     places = {each["id"]: place for place, each in enumerate(found)}
     if "starting_after" in query and "ending_before" in query:
-        raise Refusal.invalid("You cannot parameterize both starting_after and ending_before.")
+        raise StripeError.invalid("You cannot parameterize both starting_after and ending_before.")
 
     def place(name: str) -> int:
         if query[name] in places:
             return places[query[name]]
         if get is not None and get(str(query[name])) is not None:
-            raise Refusal.invalid(f"{name} is not among what the other parameters leave.", None, name)
-        raise Refusal.invalid(f"No such object: '{query[name]}'", "resource_missing", name)
+            raise StripeError.invalid(f"{name} is not among what the other parameters leave.", None, name)
+        raise StripeError.invalid(f"No such object: '{query[name]}'", "resource_missing", name)
 
     if "ending_before" in query:
         newer = found[: place("ending_before")]
@@ -130,7 +130,7 @@ def _limit(query: Mapping[str, Any]) -> int:
     limit = number(query, "limit")
     limit = LIMIT if limit is None else limit
     if not 1 <= limit <= LIMIT_MAX:
-        raise Refusal.invalid(f"limit must be 1 to {LIMIT_MAX}.", "parameter_invalid_integer", "limit")
+        raise StripeError.invalid(f"limit must be 1 to {LIMIT_MAX}.", "parameter_invalid_integer", "limit")
     return limit
 
 
@@ -138,7 +138,7 @@ def _created(query: Mapping[str, Any]) -> Callable[[int], bool]:
     given = query.get("created", {})
     bounds = given if isinstance(given, Mapping) else {"gte": given, "lte": given}
     if not isinstance(given, (Mapping, str)) or set(bounds) - {"gt", "gte", "lt", "lte"}:
-        raise Refusal.invalid("Invalid created: expected gt, gte, lt, lte.", None, "created")
+        raise StripeError.invalid("Invalid created: expected gt, gte, lt, lte.", None, "created")
     moments = {name: number(bounds, name) for name in bounds}
     ways: Mapping[str, Callable[[int, int], bool]] = {
         "gt": lambda at, bound: at > bound,

@@ -6,7 +6,7 @@ from typing import Any
 from idem.testing.bank.stripe import charges, payment_intents
 from idem.testing.bank.stripe.draft import Draft
 from idem.testing.bank.stripe.params import amount, currency, metadata, number, rest
-from idem.testing.bank.stripe.refusals import Refusal
+from idem.testing.bank.stripe.refusals import StripeError
 
 REFUND, PAYOUT = "refund", "payout"
 
@@ -20,11 +20,11 @@ def refund(draft: Draft, params: Mapping[str, Any]) -> str:
     charge = _refunded_charge(draft, params)
     left = charge["amount_captured"] - charge["amount_refunded"]
     if left <= 0:
-        raise Refusal.invalid(f"Charge {charge['id']} has already been refunded.", "charge_already_refunded")
+        raise StripeError.invalid(f"Charge {charge['id']} has already been refunded.", "charge_already_refunded")
     asked = number(params, "amount")
     asked = left if asked is None else asked
     if not 1 <= asked <= left:
-        raise Refusal.invalid(f"Refund amount ({asked}) is greater than what is left ({left}).", None, "amount")
+        raise StripeError.invalid(f"Refund amount ({asked}) is greater than what is left ({left}).", None, "amount")
     course = draft.order()
     pending = course.becomes is not None
     status = "pending" if pending else "failed" if course.status == "declined" else "succeeded"
@@ -65,7 +65,7 @@ def payout(draft: Draft, params: Mapping[str, Any]) -> str:
     course = draft.order()
     if course.status == "declined":
         message = "You have insufficient funds in your account for this transfer."
-        raise Refusal.invalid(message, "balance_insufficient", executed=True)
+        raise StripeError.invalid(message, "balance_insufficient", executed=True)
     stripe = draft.account.stripe
     arrives, transit = stripe.payout_seconds, stripe.transit_seconds
     if course.becomes is not None and course.timed:
@@ -99,7 +99,7 @@ def cancel(draft: Draft, kind: str, id: str) -> str:
     found = draft.find(id, kind)
     draft.made = id
     if found["status"] != "pending":
-        raise Refusal.invalid(f"This {kind} is {found['status']}: it cannot be canceled.", executed=True)
+        raise StripeError.invalid(f"This {kind} is {found['status']}: it cannot be canceled.", executed=True)
     draft.change(id, {"status": "canceled"}, f"{kind}.{'canceled' if kind == PAYOUT else 'updated'}", voids=True)
     if kind == REFUND:
         charge = draft.find(found["charge"], charges.KIND)
@@ -112,12 +112,12 @@ def _refunded_charge(draft: Draft, params: Mapping[str, Any]) -> dict[str, Any]:
     if params.get("payment_intent"):
         intent = draft.find(params["payment_intent"], payment_intents.KIND, "payment_intent")
         if intent["latest_charge"] is None:
-            raise Refusal.invalid(f"The PaymentIntent {intent['id']} does not have a successful charge to refund.")
+            raise StripeError.invalid(f"The PaymentIntent {intent['id']} does not have a successful charge to refund.")
         charge = draft.find(intent["latest_charge"], charges.KIND)
     elif params.get("charge"):
         charge = draft.find(params["charge"], charges.KIND, "charge")
     else:
-        raise Refusal.invalid("One of charge, payment_intent must be provided.", "parameter_missing", "charge")
+        raise StripeError.invalid("One of charge, payment_intent must be provided.", "parameter_missing", "charge")
     if charge["status"] != "succeeded" or not charge["captured"]:
-        raise Refusal.invalid(f"Charge {charge['id']} has no captured money to refund.")
+        raise StripeError.invalid(f"Charge {charge['id']} has no captured money to refund.")
     return charge

@@ -5,7 +5,7 @@ from typing import Any
 
 from idem.testing.bank.order import FAULT_MEMBER
 from idem.testing.bank.stripe.forms import truth, whole
-from idem.testing.bank.stripe.refusals import Refusal
+from idem.testing.bank.stripe.refusals import StripeError
 
 
 def amount(params: Mapping[str, Any]) -> int:
@@ -16,9 +16,9 @@ def amount(params: Mapping[str, Any]) -> int:
     """
     value = number(params, "amount")
     if value is None:
-        raise Refusal.invalid("Missing required param: amount.", "parameter_missing", "amount")
+        raise StripeError.invalid("Missing required param: amount.", "parameter_missing", "amount")
     if value < 1:
-        raise Refusal.invalid("Invalid positive integer", "parameter_invalid_integer", "amount")
+        raise StripeError.invalid("Invalid positive integer", "parameter_invalid_integer", "amount")
     return value
 
 
@@ -31,7 +31,7 @@ def number(params: Mapping[str, Any], name: str) -> int | None:
     try:
         return whole(params, name)
     except ValueError:
-        raise Refusal.invalid(f"Invalid integer: {params[name]}", "parameter_invalid_integer", name) from None
+        raise StripeError.invalid(f"Invalid integer: {params[name]}", "parameter_invalid_integer", name) from None
 
 
 def flag(params: Mapping[str, Any], name: str) -> bool:
@@ -43,7 +43,7 @@ def flag(params: Mapping[str, Any], name: str) -> bool:
     try:
         return truth(params, name)
     except ValueError:
-        raise Refusal.invalid(f"Invalid boolean: {params[name]}", None, name) from None
+        raise StripeError.invalid(f"Invalid boolean: {params[name]}", None, name) from None
 
 
 def currency(params: Mapping[str, Any]) -> str:
@@ -54,9 +54,9 @@ def currency(params: Mapping[str, Any]) -> str:
     """
     value = params.get("currency")
     if not value:
-        raise Refusal.invalid("Missing required param: currency.", "parameter_missing", "currency")
+        raise StripeError.invalid("Missing required param: currency.", "parameter_missing", "currency")
     if not isinstance(value, str) or len(value) != 3 or not value.isalpha():
-        raise Refusal.invalid(f"Invalid currency: {value}.", None, "currency")
+        raise StripeError.invalid(f"Invalid currency: {value}.", None, "currency")
     return value.lower()
 
 
@@ -70,13 +70,13 @@ def metadata(params: Mapping[str, Any], before: Mapping[str, str] | None = None)
     if given == "":
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(value, str) for value in given.values()):
-        raise Refusal.invalid("Invalid metadata: expected a hash of strings.", None, "metadata")
+        raise StripeError.invalid("Invalid metadata: expected a hash of strings.", None, "metadata")
     for name, value in given.items():
         if len(name) > 40 or len(value) > 500:
-            raise Refusal.invalid(f"Metadata {name[:40]} is too long.", None, f"metadata[{name[:40]}]")
+            raise StripeError.invalid(f"Metadata {name[:40]} is too long.", None, f"metadata[{name[:40]}]")
     merged = {**(before or {}), **given}
     if len(merged) > 50:
-        raise Refusal.invalid("You cannot have more than 50 metadata keys.", None, "metadata")
+        raise StripeError.invalid("You cannot have more than 50 metadata keys.", None, "metadata")
     return {name: value for name, value in merged.items() if value != ""}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from idem.testing.bank.stripe import charges
 from idem.testing.bank.stripe.draft import Course, Draft
 from idem.testing.bank.stripe.params import amount, currency, flag, metadata, number, rest
-from idem.testing.bank.stripe.refusals import Refusal, declined
+from idem.testing.bank.stripe.refusals import StripeError, declined
 
 KIND = "payment_intent"
 _OWN = ("amount", "currency", "metadata", "confirm", "capture_method", "payment_method", "return_url")
@@ -23,7 +23,7 @@ def create(draft: Draft, params: Mapping[str, Any]) -> str:
     method = params.get("payment_method")
     capture = params.get("capture_method", "automatic_async")
     if capture not in ("automatic", "automatic_async", "manual"):
-        raise Refusal.invalid(f"Invalid capture_method: {capture}", None, "capture_method")
+        raise StripeError.invalid(f"Invalid capture_method: {capture}", None, "capture_method")
     asked = {"amount": amount(params), "currency": currency(params), "metadata": metadata(params)}
     confirmed = flag(params, "confirm")
     if confirmed:
@@ -105,7 +105,7 @@ def capture(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
     taken = number(params, "amount_to_capture")
     taken = intent["amount_capturable"] if taken is None else taken
     if not 1 <= taken <= intent["amount_capturable"]:
-        raise Refusal.invalid("The amount to capture is too large.", "amount_too_large", "amount_to_capture")
+        raise StripeError.invalid("The amount to capture is too large.", "amount_too_large", "amount_to_capture")
     charge = {"captured": True, "amount_captured": taken, "amount_refunded": intent["amount"] - taken}
     draft.change(intent["latest_charge"], charge, "charge.captured", root=id)
     patch = {"status": "succeeded", "amount_received": taken, "amount_capturable": 0}
@@ -144,7 +144,7 @@ def _confirm(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
         case "declined":
             charge = charges.make(draft, _of(intent), "failed", captured=False, root=id)
             error = _fail(draft, intent, charge, "card_declined")
-            raise Refusal(402, {**error, "payment_intent": draft.view(id)}, executed=True)
+            raise StripeError(402, {**error, "payment_intent": draft.view(id)}, executed=True)
         case "requires_action":
             action = {
                 "type": "redirect_to_url",
@@ -211,10 +211,10 @@ def _of(intent: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_method() -> None:
     message = "You cannot confirm this PaymentIntent because it's missing a payment method."
-    raise Refusal.invalid(message, "parameter_missing", "payment_method")
+    raise StripeError.invalid(message, "parameter_missing", "payment_method")
 
 
 def _unexpected(intent: Mapping[str, Any], done: str) -> None:
     message = f"This PaymentIntent's status is {intent['status']}: it could not be {done}."
-    refusal = Refusal.invalid(message, "payment_intent_unexpected_state", executed=True)
-    raise Refusal(400, {**refusal.error, "payment_intent": dict(intent)}, executed=True)
+    refusal = StripeError.invalid(message, "payment_intent_unexpected_state", executed=True)
+    raise StripeError(400, {**refusal.error, "payment_intent": dict(intent)}, executed=True)

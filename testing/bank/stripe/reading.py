@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from idem.testing.bank.answers import Answer, encoded
-from idem.testing.bank.order import Order
-from idem.testing.bank.settings import Account
+from idem.testing.bank.answers import BankAnswer, encoded
+from idem.testing.bank.order import BankOrder
+from idem.testing.bank.settings import BankAccount
 from idem.testing.bank.stripe.events import event
 from idem.testing.bank.stripe.expanding import expanded
 from idem.testing.bank.stripe.forms import form
 from idem.testing.bank.stripe.lists import events_listed, listed, searched
-from idem.testing.bank.stripe.refusals import Refusal
+from idem.testing.bank.stripe.refusals import StripeError
 from idem.testing.bank.stripe.register import Register
 from idem.testing.bank.stripe.things import NAMESPACES, kind_of
 
 
-def read(order: Order, account: Account, register: Register, now: float) -> Answer:
+def read(order: BankOrder, account: BankAccount, register: Register, now: float) -> BankAnswer:
     """An object, a list or a search, as they are now.
 
     Raises:
@@ -25,19 +25,19 @@ def read(order: Order, account: Account, register: Register, now: float) -> Answ
     try:
         query = form(urlsplit(order.incoming.target).query)
     except ValueError as error:
-        raise Refusal.invalid(str(error)) from None
+        raise StripeError.invalid(str(error)) from None
     words = order.path.strip("/").split("/")
     if words[0] != "v1" or len(words) < 2 or not all(words):
-        raise Refusal.no_such_place("GET", order.path)
+        raise StripeError.no_such_place("GET", order.path)
 
     def get(id: str) -> dict[str, Any] | None:
         return register.get(account.name, id, now)
 
-    return Answer(200, encoded(expanded(_read(words[1:], order.path, query, account, register, now), query, get)))
+    return BankAnswer(200, encoded(expanded(_read(words[1:], order.path, query, account, register, now), query, get)))
 
 
 def _read(
-    words: list[str], path: str, query: Mapping[str, Any], account: Account, register: Register, now: float
+    words: list[str], path: str, query: Mapping[str, Any], account: BankAccount, register: Register, now: float
 ) -> dict[str, Any]:
     name, stripe = account.name, account.stripe
     if words[0] == "events":
@@ -47,7 +47,7 @@ def _read(
         for change in visible:
             if change.id == words[1]:
                 return event(register, account, change)
-        raise Refusal.missing("event", words[1], "id")
+        raise StripeError.missing("event", words[1], "id")
     if words == ["account"]:
         return {"id": f"acct_{name}", "object": "account"}
     shown = register.get(name, words[-1], now) if len(words) > 1 else None
@@ -57,7 +57,7 @@ def _read(
         kind = kind_of("/".join(words[:-1]))
         return searched(path, query, register.newest(name, kind, now, now - stripe.search_lag))
     if len(words) > (2 if words[0] in NAMESPACES else 1):
-        raise Refusal.missing(kind_of("/".join(words[:-1])), words[-1], "id")
+        raise StripeError.missing(kind_of("/".join(words[:-1])), words[-1], "id")
     kind = kind_of("/".join(words))
     found = register.newest(name, kind, now, now - account.lookup_lag)
     return listed(kind, path, query, found, lambda id: register.get(name, id, now))

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any, Self
 
 from idem.testing.bank import answers
-from idem.testing.bank.answers import Answer, encoded
+from idem.testing.bank.answers import BankAnswer, encoded
 
 RETRY = "stripe-should-retry"
 
 
-class Refusal(Exception):
+class StripeError(Exception):
     """A request that is answered with an error. `executed`: it was worked on, so a key keeps the answer."""
 
     def __init__(self, status: int, error: Mapping[str, Any], *, executed: bool = False) -> None:
@@ -64,21 +64,21 @@ def declined(members: Mapping[str, Any], code: str = "card_declined") -> dict[st
     return {**known, **members}
 
 
-def mismatch(key: str) -> Answer:
+def mismatch(key: str) -> BankAnswer:
     """400: the key has been used for something else."""
     message = (
         "Keys for idempotent requests can only be used with the same parameters they were first used with. "
         f"Try using a key other than '{key}' if you meant to execute a different request."
     )
-    return Answer(400, encoded({"error": {"type": "idempotency_error", "message": message}}), {RETRY: "false"})
+    return BankAnswer(400, encoded({"error": {"type": "idempotency_error", "message": message}}), {RETRY: "false"})
 
 
-def in_flight() -> Answer:
+def in_flight() -> BankAnswer:
     """409: the first request with this key has not ended."""
     return dressed(answers.in_flight())
 
 
-def dressed(answer: Answer) -> Answer:
+def dressed(answer: BankAnswer) -> BankAnswer:
     """An error in the bank's own words (a fault, a wrong token) in Stripe's; everything else as it is."""
     if answer.status < 400:
         return answer

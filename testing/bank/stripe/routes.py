@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from idem.testing.bank.answers import Answer, encoded
+from idem.testing.bank.answers import BankAnswer, encoded
 from idem.testing.bank.stripe import charges, money_back, payment_intents, things
 from idem.testing.bank.stripe.draft import Draft
 from idem.testing.bank.stripe.expanding import expanded
-from idem.testing.bank.stripe.refusals import Refusal
+from idem.testing.bank.stripe.refusals import StripeError
 
 
-def write(draft: Draft, method: str, path: str, params: Mapping[str, Any]) -> Answer:
+def write(draft: Draft, method: str, path: str, params: Mapping[str, Any]) -> BankAnswer:
     """Draw the changes up; the answer if all goes well.
 
     Raises:
@@ -20,11 +20,11 @@ def write(draft: Draft, method: str, path: str, params: Mapping[str, Any]) -> An
         case ["v1", *words] if words and all(words):
             id = _posted(draft, words, params) if method == "POST" else _deleted(draft, method, path, words)
         case _:
-            raise Refusal.no_such_place(method, path)
+            raise StripeError.no_such_place(method, path)
     shown = draft.view(id)
     if shown.get("deleted"):
-        return Answer(200, encoded({"id": id, "object": shown["object"], "deleted": True}))
-    return Answer(200, encoded(expanded(shown, params, draft.view_or_none)))
+        return BankAnswer(200, encoded({"id": id, "object": shown["object"], "deleted": True}))
+    return BankAnswer(200, encoded(expanded(shown, params, draft.view_or_none)))
 
 
 def _posted(draft: Draft, words: list[str], params: Mapping[str, Any]) -> str:
@@ -59,11 +59,11 @@ def _posted(draft: Draft, words: list[str], params: Mapping[str, Any]) -> str:
                 return things.update(draft, collection, word, params)
             return things.act(draft, collection, word, "_".join(rest), params)
     if len(words) > (2 if words[0] in things.NAMESPACES else 1):
-        raise Refusal.missing(things.kind_of(words[0]), words[-1], "id")
+        raise StripeError.missing(things.kind_of(words[0]), words[-1], "id")
     return things.create(draft, "/".join(words), params)
 
 
 def _deleted(draft: Draft, method: str, path: str, words: list[str]) -> str:
     if method != "DELETE" or len(words) < 2:
-        raise Refusal.no_such_place(method, path)
+        raise StripeError.no_such_place(method, path)
     return things.delete(draft, "/".join(words[:-1]), words[-1])

@@ -6,7 +6,7 @@ from typing import Any
 from idem.testing.bank.order import FAULT_MEMBER
 from idem.testing.bank.stripe.draft import Draft
 from idem.testing.bank.stripe.params import metadata, number, rest
-from idem.testing.bank.stripe.refusals import Refusal, declined
+from idem.testing.bank.stripe.refusals import StripeError, declined
 
 _PREFIXES = {
     "customer": "cus",
@@ -51,7 +51,7 @@ def create(draft: Draft, collection: str, params: Mapping[str, Any]) -> str:
     if "amount" in members:
         members["amount"] = number(params, "amount")
     if course.status == "declined":
-        raise Refusal(402, declined({}), executed=True)
+        raise StripeError(402, declined({}), executed=True)
     if course.becomes is not None:
         members["status"] = "pending" if course.status == "processing" else course.status
     draft.made = id = draft.make(kind, _PREFIXES.get(kind, kind.rpartition(".")[2][:4]), members, f"{kind}.created")

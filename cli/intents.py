@@ -153,9 +153,7 @@ async def _show(config: Path | None, prefix: Any, params: bool, unmask: str | No
 def known(found: dict[str, Any] | None, intent: UUID) -> dict[str, Any]:
     """The intent, if it was found. Raises OperatorRefused if not."""
     if found is None:
-        raise OperatorRefused(
-            f"there is no intent {intent} in this database. `idem intents list` shows those that exist"
-        )
+        raise OperatorRefused(f"intent {intent} does not exist in this database: `idem intents list` shows the intents")
     return found
 
 

@@ -176,7 +176,7 @@ async def test_a_beginning_of_several_ids_names_them_and_one_of_none_says_so(des
     assert result.code == 1 and str(intent) in result.err and str(other) in result.err
     for command in (("dlq", "show", "ffffffff"), ("intents", "cancel", "ffffffff", "--reason", "r", "--yes")):
         result = await desk.cli(*command)
-        assert result.code == 1 and "begins with ffffffff" in result.err, result.err
+        assert result.code == 1 and "starts with ffffffff" in result.err, result.err
     assert (await desk.cli("intents", "show", "nonsense")).code == 2
 
 

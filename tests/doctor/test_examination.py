@@ -110,7 +110,7 @@ async def test_a_fault_of_one_check_hides_no_other(desk: Desk, doctor: Doctor, m
     monkeypatch.setattr(unsettled, "LETTERS", "SELECT 1 AS nothing")
     monkeypatch.setattr(unsettled, "PROOFS", "SELECT pg_sleep(60)")
     (letters,) = await doctor("dead_letters")
-    assert letters["level"] == "error" and "a fault of idem's own: KeyError" in letters["what"]
+    assert letters["level"] == "error" and "a bug in idem: KeyError" in letters["what"]
     (slow,) = await doctor("proofs")
     assert slow["level"] == "error" and "within 1 s" in slow["what"]
     assert [each["level"] for each in await doctor("orphans")] == ["ok"]

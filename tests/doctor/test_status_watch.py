@@ -131,7 +131,7 @@ async def test_on_a_terminal_it_is_redrawn_until_ctrl_c(desk: Desk) -> None:
         assert (code, said) == (0, "")
         # Drawn over itself: the cursor goes up and lines are cleared.
         assert b"\x1b[1A" in seen and b"\x1b[2K" in seen
-        assert b"Ctrl-C ends" in seen and b"Traceback" not in seen
+        assert b"Ctrl-C exits" in seen and b"Traceback" not in seen
     finally:
         os.close(ours)
         os.close(theirs)

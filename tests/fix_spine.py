@@ -33,10 +33,9 @@ from idem.outbox.values import json_pointer
 from idem.outbox.worker import worker
 from idem.reconciler.daemon import Reconciler, ReconcilerPass
 from idem.testing import stepping
-from idem.testing.bank import Account as BankAccount
-from idem.testing.bank import Bank, BankSettings, Fault, Step
+from idem.testing.bank import Bank, BankAccount, BankFault, BankSettings, ScriptStep
 
-Faults = Iterable[str | Fault | Step | dict[str, Any] | None]
+Faults = Iterable[str | BankFault | ScriptStep | dict[str, Any] | None]
 P = json_pointer.parse
 PLACES = RulePlaces(reference=P("/id"), status=P("/status"), fields={"amount": P("/amount")})
 OUTCOME = (

@@ -16,12 +16,12 @@ from producers.application import accept, synced
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.decisions import Accepted, InProgress, Replay
-from idem.outbox.inline import InlineRuns, Run
+from idem.outbox.inline import InlineRun, InlineRuns
 from idem.outbox.operator import pause as pausing
 from idem.outbox.values.errors import AcceptPaused, OperatorRefused, StoreUnavailable
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.worker import Worker
-from idem.testing.bank import Match
+from idem.testing.bank import RequestMatch
 
 EITHER = pytest.mark.parametrize("account", ["", "keyed"], ids=["all", "one"])
 
@@ -144,7 +144,7 @@ async def test_an_inline_caller_is_refused_before_it_calls(spine: Spine, pause: 
     known = buying.buying(spine.bank.url)
     async with InlineRuns(spine.database, known) as runs:
         run = await runs.begin(buying.prepared(known, spine.url, "buy.keyed", "first"))
-        assert isinstance(run, Run)
+        assert isinstance(run, InlineRun)
         await run.not_executed("out of stock")
         await pause(what)
         with pytest.raises(AcceptPaused):
@@ -157,7 +157,7 @@ async def test_an_inline_caller_is_refused_before_it_calls(spine: Spine, pause: 
             again.close()
         await resume()
         begun = await runs.begin(buying.prepared(known, spine.url, "buy.keyed", "k1"))
-        assert isinstance(begun, Run)
+        assert isinstance(begun, InlineRun)
         await begun.not_executed("out of stock")
 
 
@@ -246,7 +246,7 @@ async def test_a_worker_that_runs_stops_at_once_does_not_spin_and_wakes_with_the
 
 
 async def test_what_could_not_be_asked_about_is_due_when_it_is_resumed(spine: Spine, pause: Any, resume: Any) -> None:
-    intent = await spine.sent(faults=["drop_before_acting"] * 3, match=Match(method=None))
+    intent = await spine.sent(faults=["drop_before_acting"] * 3, match=RequestMatch(method=None))
     await spine.reconcile(after=10)
     row = await spine.row(intent)
     assert row is not None and row["failures"] == 1

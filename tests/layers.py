@@ -48,6 +48,7 @@ PLACES = {
     "embedded/": "process",
     "events/test_logical_decoding.py": "process",
     "examples/": "process",
+    "examples/test_public_names.py": "unit",
     "group/test_beside.py": "process",
     "group/test_run.py": "process",
     "group/test_single_process.py": "process",

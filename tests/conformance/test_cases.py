@@ -14,7 +14,7 @@ from conformance.installation import installed
 from idem.outbox.api.store import secret
 from idem.testing.conformance import Case, Runner, load
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.quick, pytest.mark.asyncio(loop_scope="module")]
 
 CASES = load()
 Runners: TypeAlias = Callable[[str], Awaitable[Runner]]

@@ -155,7 +155,6 @@ def project(tmp_path: Path, empty_database: str, style: tuple[str, str], begun: 
     return project
 
 
-@pytest.mark.quick
 @pytest.mark.process
 @STYLE
 def test_their_revision_brings_the_same_schema_as_our_command(project: Project, db_url: str) -> None:

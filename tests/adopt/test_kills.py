@@ -52,7 +52,6 @@ def street() -> Iterator[Street]:
         yield street
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 async def test_killed_at_every_statement_of_the_endpoint(
     street: Street, shop_url: str, idem_toml: Path, bank: Bank, driver: str

@@ -220,7 +220,7 @@ class ControlQuestion:
         self._good_until[of] = now + GOOD_FOR
 
 
-def told(doubt: Doubt, seen: Seen) -> tuple[Look, Seen]:
+def not_trusted(doubt: Doubt, seen: Seen) -> tuple[Look, Seen]:
     """What a look comes to that is not believed."""
     status = seen.http_status if doubt.http_status is None else doubt.http_status
     return CouldNotAsk(doubt.retry_after), Seen(status, note=doubt.note, started=True)

@@ -29,7 +29,7 @@ from idem.outbox.values import clock
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import attempts, strategies, verdict
 from idem.reconciler.claim import Taken
-from idem.reconciler.control_question import ControlQuestion, Doubt, told
+from idem.reconciler.control_question import ControlQuestion, Doubt, not_trusted
 
 How: TypeAlias = Literal["replay", "look", "cancel"]
 ANSWERS_THAT_DECIDE_NOTHING = REQUEST | {500}
@@ -178,7 +178,7 @@ class Asker:
                     look, seen = other, dataclasses.replace(why, copies=max(why.copies, 1) + 1)
         doubt = await self._control.confirm(look, taken, asked_as=asked_as, lease_ends=taken.lease_ends)
         if doubt is not None:
-            look, seen = told(doubt, seen)
+            look, seen = not_trusted(doubt, seen)
             return Answered("look", look, seen, sent=False, counts=doubt.counts, why=_why(doubt))
         return Answered("look", look, seen, sent=False)
 
@@ -201,14 +201,14 @@ class Asker:
             look, taken, asked_as=asked_as, lease_ends=taken.lease_ends, looked=False
         )  # fmt: skip
         if doubt is not None:
-            look, seen = told(doubt, seen)
+            look, seen = not_trusted(doubt, seen)
         undecided = isinstance(look, CouldNotAsk)
         counts = undecided and (seen.http_status in ANSWERS_THAT_DECIDE_NOTHING or (doubt is not None and doubt.counts))
         return Answered("cancel", look, seen, sent=undecided, counts=counts, attempt=attempt, why=_why(doubt))
 
 
 def _withheld(how: How, doubt: Doubt) -> Answered:
-    look, seen = told(doubt, Seen())
+    look, seen = not_trusted(doubt, Seen())
     return Answered(how, look, dataclasses.replace(seen, started=False), sent=False, counts=doubt.counts,
                     why=_why(doubt))  # fmt: skip
 

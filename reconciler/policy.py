@@ -40,8 +40,10 @@ async def ready(renderer: Renderer, taken: Taken, terms: Terms, *, asked: bool) 
     if terms.standing_order != "assume_done" or taken.status is not OutboxStatus.UNKNOWN or not last:
         return Ordered(asked)
     assumed = Succeeded(None)
-    told = await renderer.render(terms.operation, assumed, taken.intent_id)
-    return Ordered(asked, StoredProof(uuid4(), SOURCE, assumed, told.answer), (told.letter,) if told.letter else ())
+    rendered = await renderer.render(terms.operation, assumed, taken.intent_id)
+    return Ordered(
+        asked, StoredProof(uuid4(), SOURCE, assumed, rendered.answer), (rendered.letter,) if rendered.letter else ()
+    )
 
 
 def carried_out(change: Change, row: OutboxRow, terms: Terms, ordered: Ordered) -> Change:

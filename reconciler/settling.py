@@ -42,9 +42,11 @@ async def settle(
     ordered = policy.Ordered()
     match look:
         case Succeeded() | Refused() | Pending():
-            told = await renderer.render(terms.operation, look, taken.intent_id)
-            proof = StoredProof(uuid4(), "reconciler", look, told.answer, seen.http_status, attempt, told.interim)
-            letters = (told.letter,) if told.letter else ()
+            rendered = await renderer.render(terms.operation, look, taken.intent_id)
+            proof = StoredProof(
+                uuid4(), "reconciler", look, rendered.answer, seen.http_status, attempt, rendered.interim
+            )
+            letters = (rendered.letter,) if rendered.letter else ()
         case Absent() | CouldNotAsk():
             ordered = await policy.ready(renderer, taken, terms, asked=found is not None)
         case _ as unlisted:

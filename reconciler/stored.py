@@ -65,13 +65,13 @@ async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row
         if not found.stored or found.row.live:
             return 0
         terms = catalogue.cautious(found.row.operation, found.row.provider)
-        stands = [p for p in found.stored if not p.undone]
-        if not stands:
+        valid = [p for p in found.stored if not p.undone]
+        if not valid:
             for undone in found.stored:
                 await drop(connection, row_id, undone, _evidence(undone))
             return 0
         # The newest speaks for itself: of what is open it says the most.
-        *rest, first = stands
+        *rest, first = valid
         change = decide.proven(found.row, first, rest, terms, _evidence(first))
         change = dataclasses.replace(change, folds=tuple(p.id for p in found.stored))
         if not await write(connection, [change]):

@@ -157,9 +157,9 @@ def catalogue(found: Configuration) -> Catalogue:
     """The providers and operations of a configuration."""
     from idem.outbox.domain.catalogue import Catalogue
     from idem.outbox.domain.contract import LOCAL
-    from idem.outbox.providers.local import Nobody
+    from idem.outbox.providers.local import LocalProvider
 
-    return Catalogue(found.settings.environment, {LOCAL: Nobody(), **found.providers}, found.operations)
+    return Catalogue(found.settings.environment, {LOCAL: LocalProvider(), **found.providers}, found.operations)
 
 
 def catalogue_to_look(config: Path | None) -> Catalogue | None:

@@ -19,7 +19,7 @@ from idem.outbox.domain.contract import LOCAL
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.local import Nobody
+from idem.outbox.providers.local import LocalProvider
 from idem.outbox.providers.send import SendProvider
 from idem.outbox.values.errors import ConfigError
 from idem.outbox.values.suggestions import nearest
@@ -122,7 +122,7 @@ class Configured:
         return built
 
     def _build(self, found: Configuration) -> tuple[Mapping[str, Provider], Mapping[str, OperationSpec]]:
-        providers: dict[str, Provider] = {LOCAL: Nobody()}
+        providers: dict[str, Provider] = {LOCAL: LocalProvider()}
         for name, provider in found.providers.items():
             origin = self._pointed.get(name)
             if origin is not None and isinstance(provider, HttpProvider):

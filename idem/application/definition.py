@@ -65,7 +65,7 @@ class Definition:
     def build(self, found: Configuration) -> OperationSpec:
         """The operation over the providers of a configuration. Raises ConfigError with every mistake."""
         settings, account = self._examine(found)
-        known = found.providers[self.provider] if self.provider else local.Nobody()
+        known = found.providers[self.provider] if self.provider else local.LocalProvider()
         contract = known.contract
         template = declared.build(self.name, settings, account, contract)
         provider = self.provider or LOCAL

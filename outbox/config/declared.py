@@ -165,7 +165,7 @@ def _interim(settings: InterimTemplate | None) -> Callable[[Pending], Any] | Non
 
 
 def _succeeded(outcome: FinalOutcome, intent: str) -> Answer:
-    return Answer(201, _encoded(_told(outcome, intent)), {"content-type": JSON})
+    return Answer(201, _encoded(_fields(outcome, intent)), {"content-type": JSON})
 
 
 def _refused(outcome: FinalOutcome, intent: str) -> Answer:
@@ -180,10 +180,10 @@ def _refused(outcome: FinalOutcome, intent: str) -> Answer:
     }
     message = fields.get("message")
     problem["detail"] = message if isinstance(message, str) else "The provider decided against it, and did not say why."
-    return Answer(REFUSED.status, _encoded({**problem, **_told(outcome, intent)}), {"content-type": MEDIA_TYPE})
+    return Answer(REFUSED.status, _encoded({**problem, **_fields(outcome, intent)}), {"content-type": MEDIA_TYPE})
 
 
-def _told(outcome: FinalOutcome, intent: str) -> Mapping[str, Any]:
+def _fields(outcome: FinalOutcome, intent: str) -> Mapping[str, Any]:
     return {
         "intent": intent,
         "state": "completed",

@@ -75,7 +75,7 @@ def _check_form(schema: Any) -> None:
     try:
         Draft202012Validator.check_schema(schema, format_checker=nothing)
     except SchemaError as error:
-        raise ValueError(f"{json_pointer.render(error.absolute_path) or 'the top'}: {told(error)}") from None
+        raise ValueError(f"{json_pointer.render(error.absolute_path) or 'the top'}: {message(error)}") from None
 
 
 def _check_document(part: dict[str, Any], *, top: bool) -> None:
@@ -117,6 +117,6 @@ def _in_place(part: dict[str, Any], referred: dict[str, Any]) -> Iterator[Any]:
     yield from part.get("dependentSchemas", {}).values()
 
 
-def told(error: ValidationError | Any) -> str:
+def message(error: ValidationError | Any) -> str:
     """An error of jsonschema in a line."""
     return storable.text(error.message, 300)

@@ -149,12 +149,12 @@ class Teller(Judge):
         self, instance: Any, schema: Any, path: str | int | None = None, schema_path: str | int | None = None
     ) -> Iterable[ValidationError]:
         """The errors, each with the path from here."""
-        return () if self.holds(schema, instance) else self._told(instance, schema, path)
+        return () if self.holds(schema, instance) else self._explained(instance, schema, path)
 
     def refuse(self, why: Callable[[], str]) -> Iterable[ValidationError]:
         return (ValidationError(why()),)
 
-    def _told(self, instance: Any, schema: Any, path: str | int | None) -> Iterator[ValidationError]:
+    def _explained(self, instance: Any, schema: Any, path: str | int | None) -> Iterator[ValidationError]:
         if schema is False:
             errors: Iterable[ValidationError] = (ValidationError("nothing may stand here"),)
         else:

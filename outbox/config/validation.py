@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
-from idem.outbox.config.schema_checks import references, told
+from idem.outbox.config.schema_checks import message, references
 from idem.outbox.config.schema_cost import Steps, TooCostly
 from idem.outbox.values import json_pointer
 from idem.outbox.values.errors import ParamsInvalid
@@ -44,7 +44,7 @@ def validator(schema: Any) -> Callable[[Any], None]:
             if judge.holds(schema, value):
                 return
             for error in islice(Teller(judge).descend(value, schema), MAX_PROBLEMS):
-                problems.append((json_pointer.render(error.path), told(error)))
+                problems.append((json_pointer.render(error.path), message(error)))
         except TooCostly:
             problems = problems or [("", TOO_COSTLY)]
         except RecursionError:

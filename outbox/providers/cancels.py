@@ -106,7 +106,7 @@ class Cancel(Section):
         failed = facts.failed(answer)
         if not answer.complete:
             return failed, "the answer was cut short"
-        said = self._standing(answer, question, facts.outcome)
+        said = self._current(answer, question, facts.outcome)
         if isinstance(said, Succeeded | Pending):
             return said, "too late: the object stands"
         if self._done(answer, facts.errors):
@@ -128,7 +128,7 @@ class Cancel(Section):
             return answer.readable or answer.blank
         return errors.fits(answer)
 
-    def _standing(self, answer: Document, question: Question, outcome: tuple[Rule, ...]) -> Proof | None:
+    def _current(self, answer: Document, question: Question, outcome: tuple[Rule, ...]) -> Proof | None:
         thing = answer.find(self.object)
         if thing is MISSING:
             return None

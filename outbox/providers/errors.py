@@ -86,7 +86,7 @@ class ErrorShape(Section):
     def fits(self, answer: Document) -> bool:
         return _first(answer, self.shape) is not MISSING
 
-    def told(self, answer: Document) -> bool:
+    def is_error(self, answer: Document) -> bool:
         """Whether an error is told: its member is there and says something, as `"error": null` does not."""
         found = (answer.find(each) for each in self.shape)
         return any(value is not MISSING and value not in (None, "", [], {}) for value in found)

@@ -126,7 +126,7 @@ class EventLookup(Section):
         if self._list(answer) is None:
             return failed, "the answer does not contain a list of events"
         ours = self._ours(answer, question, facts)
-        if not ours and facts.errors.told(answer):
+        if not ours and facts.errors.is_error(answer):
             return failed, "an error beside the list of events"
         if not ours:
             return Absent(), "no event names our key"

@@ -259,7 +259,11 @@ class HttpProvider:
 
     def _with_headers(self, request: FrozenRequest, question: Question | None = None) -> FrozenRequest:
         # What was said then, perhaps by the operation alone, may say whose the object is: it is said again.
-        then = {} if question is None else request_parts.told(question.headers, self.contract.key, question.keys)
+        then = (
+            {}
+            if question is None
+            else request_parts.question_headers(question.headers, self.contract.key, question.keys)
+        )
         return replace(request, headers={**request.headers, **self.headers, **then})
 
     def _reading(self, way: Way, answer: Document, question: Question, request: FrozenRequest) -> tuple[Look, str]:

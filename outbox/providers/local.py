@@ -12,7 +12,7 @@ from idem.outbox.domain.webhook import Event, Webhook
 from idem.outbox.values.errors import Unrenderable
 
 
-class Nobody:
+class LocalProvider:
     """Keeps the tables whole: such rows have a provider, an account and an origin that nothing serves."""
 
     contract = Contract(LOCAL)

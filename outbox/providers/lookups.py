@@ -122,7 +122,7 @@ class Lookup(Section):
         if answer.status not in outcome_rules.SUCCESS:
             return failed, "the question failed"
         # An error that came with a 2xx: what it left out of the list may be there all the same.
-        doubtful = facts.errors.told(answer)
+        doubtful = facts.errors.is_error(answer)
         if self.empty is not None and answer.find(self.empty) == []:
             if answer.status != WHOLE:
                 return failed, f"an empty list with status {answer.status}, which is not the whole answer"

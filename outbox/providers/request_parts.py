@@ -107,12 +107,12 @@ def named(request: FrozenRequest, rule: KeyRule, provider_key: str) -> bool:
     return provider_key.encode() in body or provider_key in request.path
 
 
-def told(headers: Mapping[str, str], rule: KeyRule, keys: Iterable[str]) -> dict[str, str]:
+def question_headers(headers: Mapping[str, str], rule: KeyRule, keys: Iterable[str]) -> dict[str, str]:
     """The headers of a frozen request that a question about it says too: all but what belongs to the write itself."""
     ours = set(keys)
-    not_told = OF_THE_REQUEST | {(rule.name or "").lower()}
+    left_out = OF_THE_REQUEST | {(rule.name or "").lower()}
     return {
         name: value
         for name, value in headers.items()
-        if name not in not_told and not any(key and key in value for key in ours)
+        if name not in left_out and not any(key and key in value for key in ours)
     }

@@ -72,8 +72,8 @@ class Renderer:
         if interim is None:
             return default_interim(working)
         try:
-            told = await self._run(operation.name, lambda: interim(working))
-            return default_interim(working) if told is None else _check_interim(told)
+            shown = await self._run(operation.name, lambda: interim(working))
+            return default_interim(working) if shown is None else _check_interim(shown)
         except Exception as error:  # user code may raise anything; the row must settle all the same
             telemetry.broken("renderer", error, f"the interim answer of {operation.name}; the client gets the default")
             return default_interim(working)
@@ -93,10 +93,10 @@ def fallback(outcome: Succeeded | Refused, intent_id: UUID) -> Answer:
     return Answer(201 if outcome.succeeded else 402, json.dumps(body).encode())
 
 
-def _check_interim(told: Any) -> Any:
+def _check_interim(shown: Any) -> Any:
     # Cut to size, a web address or a client's secret would be a wrong one.
     notes: list[str] = []
-    kept = storable.fields({"interim": told}, notes)["interim"]
+    kept = storable.fields({"interim": shown}, notes)["interim"]
     if notes:
         raise ValueError(f"interim() returned a value that cannot be stored unchanged: {'; '.join(notes)}")
     return kept

@@ -48,13 +48,13 @@ class Settler:
         self._stop = asyncio.Event()
         self.held = Holds()
         self.fates: Counter[str] = Counter()
-        self._told: dict[tuple[str, str], asyncio.Event] = {}
+        self._waiting: dict[tuple[str, str], asyncio.Event] = {}
         self.settled = asyncio.Event()
         """Set whenever anything was settled; what waits for it clears it."""
 
     def subscribe(self, provider: str, account: str) -> asyncio.Event:
         """An event that is set whenever something of this lane was settled, so that its fleet has room again."""
-        return self._told.setdefault((provider, account), asyncio.Event())
+        return self._waiting.setdefault((provider, account), asyncio.Event())
 
     def hold(self, token: UUID | None) -> None:
         """A row of this token was claimed."""
@@ -157,8 +157,8 @@ class Settler:
             telemetry.reported(report.row.intent_id, report.row.attempt, name(report.outcome), fate)
         self.let_go(report.row.token)
         self.settled.set()
-        if (told := self._told.get((report.row.provider, report.row.account))) is not None:
-            told.set()
+        if (waiting := self._waiting.get((report.row.provider, report.row.account))) is not None:
+            waiting.set()
         self._queue.task_done()
 
     def let_go(self, token: UUID | None) -> None:

@@ -75,7 +75,7 @@ class Discrepancy:
         return any(each.what in ("outcome", "reference") for each in self.differs)
 
     @property
-    def tells_another_end(self) -> bool:
+    def contradicts_answer(self) -> bool:
         """Whether the provider's own word is against an answer that was given."""
         said = None if self.item is None else self.item.said
         completed = self.ours is not None and self.ours.state is KeyState.COMPLETED
@@ -202,7 +202,7 @@ async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Ope
             return await known(connection, found)
         if found.ours is not None and found.ours.row_id is not None:
             await record.note(connection, found.ours.row_id, _evidence(found, opened), kind="ledger_check")
-            if found.tells_another_end:
+            if found.contradicts_answer:
                 await record.emit(connection, found.ours.intent_id, "corrected", {"details": details})
         return Opened(opened, new=True)
 

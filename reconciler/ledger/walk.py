@@ -212,11 +212,11 @@ class LedgerWalk:
             report.counts["open"] += 1
             return True
         if not self._dry_run:
-            told = await self._renderer.render(terms.operation, said, ours.intent_id)
-            proof = StoredProof(uuid4(), "reconciler", said, told.answer, interim=told.interim)
+            rendered = await self._renderer.render(terms.operation, said, ours.intent_id)
+            proof = StoredProof(uuid4(), "reconciler", said, rendered.answer, interim=rendered.interim)
             note = Seen(note="on the provider's list")
             evidence = Evidence("reconciler", "ledger_check", name(said), note, said.reference)
-            letters = (told.letter,) if told.letter else ()
+            letters = (rendered.letter,) if rendered.letter else ()
             async with self._database.connection() as connection:
                 became = await apply(connection, ours.row_id, proof, evidence, terms, letters=letters, wait=False)
             telemetry.proof_applied(ours.intent_id, "reconciler", became)

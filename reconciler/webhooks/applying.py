@@ -131,7 +131,7 @@ IS_STORED = "SELECT EXISTS (SELECT FROM idem.proofs WHERE id = %(id)s)"
 async def _apply(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
     event = what.delivery.event
     if event.later:
-        return await _tell(connection, event_row, what)
+        return await _emit_fact(connection, event_row, what)
     if what.beside:
         await note(connection, what.match.row_id, what.evidence(), token=event_row)
         return "ignored"
@@ -173,10 +173,10 @@ async def _was_cancelled(connection: AsyncConnection[Any], what: Ready) -> bool:
     return await key_rotation.is_cancelled(connection, what.match.row_id, key)
 
 
-async def _tell(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
+async def _emit_fact(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
     event, match = what.delivery.event, what.match
-    may_be_told = what.delivery.out_of_time and not what.recorded
-    if may_be_told and await hints.was_told(connection, event_row, match.intent_id, what.delivery.event_id):
+    may_be_emitted = what.delivery.out_of_time and not what.recorded
+    if may_be_emitted and await hints.was_emitted(connection, event_row, match.intent_id, what.delivery.event_id):
         return "agrees"
     # Whoever was asked once is not asked again: what was seen waits for the row, or speaks of an earlier key.
     stored, no_news = await hints.answered(connection, event_row, match.intent_id) if what.recorded else (False, False)

@@ -74,11 +74,11 @@ class Mounted:
         try:
             with self._memory.held() as held:
                 messages = await self._read(receive, held)
-                told = await self._elsewhere(self._answer(scope, messages))
+                parts = await self._elsewhere(self._answer(scope, messages))
         except ProblemError as problem:
             await response(problem.answer())(scope, receive, send)
             return
-        for message in told:
+        for message in parts:
             await send(message)
 
     async def _read(self, receive: Any, held: Reservation) -> list[Any]:
@@ -111,14 +111,14 @@ class Mounted:
         if self._app is None:
             routes = endpoint.routes(await self._opened(), self._catalogue, self._settings, prefix="")
             self._app = served(routes, endpoint.unrouted)
-        told: list[Any] = []
+        parts: list[Any] = []
         left = iter(messages)
 
         async def receive() -> Any:
             return next(left, {"type": "http.request", "body": b"", "more_body": False})
 
         async def send(message: Any) -> None:
-            told.append(message)
+            parts.append(message)
 
         await self._app(scope, receive, send)
-        return told
+        return parts

@@ -103,11 +103,13 @@ class _Desk:
         wanted = WebhookReply() if webhook is None else webhook.reply
         if wanted.body is not None:
             return Response(wanted.body, wanted.status, media_type=wanted.media_type)
-        told = [
+        results = [
             {"event": delivery.event_id, "verdict": verdict}
             for delivery, verdict in zip(deliveries, verdicts, strict=True)
         ]
-        return Response(encoded(told[0] if len(told) == 1 else {"events": told}), wanted.status, media_type=JSON)
+        return Response(
+            encoded(results[0] if len(results) == 1 else {"events": results}), wanted.status, media_type=JSON
+        )
 
     async def _body(self, request: Request, held: Reservation) -> bytes:
         if reading.is_form(request.headers.get("content-type", "")):

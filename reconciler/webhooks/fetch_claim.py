@@ -171,6 +171,6 @@ UPDATE idem.webhook_events
 """
 
 
-async def let_tell(connection: AsyncConnection[Any], hint: Hint) -> None:
+async def allow_fact(connection: AsyncConnection[Any], hint: Hint) -> None:
     """Nothing contradicts the later fact any more: it is told as soon as its call has ended."""
     await connection.execute(HINT_IS_EARLY, {"id": hint.waiting.id})

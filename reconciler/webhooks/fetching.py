@@ -117,7 +117,7 @@ class Hints:
                 await self._end(connection, hint, event, "agrees", Seen(note="it is already known"), None)
                 return
             if event.later and hint.status in (None, OutboxStatus.AWAITING):
-                await self._let_tell(connection, hint)
+                await self._allow_fact(connection, hint)
                 return
         question = hint.question(event)
         if not self._lane.provider.questions(question):
@@ -153,11 +153,11 @@ class Hints:
                 await waiting_events.bury(connection, taken, error)
                 return
             if event.later:
-                await fetch_claim.let_tell(connection, hint)
+                await fetch_claim.allow_fact(connection, hint)
             else:
                 await fetch_claim.end(connection, hint, verdict)
             await waiting_events.close(connection, taken.id, verdict)
-        self._tell(hint, verdict)
+        self._report(hint, verdict)
 
     async def _not_there(self, hint: Hint, event: Event, seen: Seen) -> None:
         """Believed like any other absence: when enough looks agree and the consistency horizon has passed."""
@@ -197,12 +197,12 @@ class Hints:
                     connection, taken, UNCONFIRMABLE if seen.note == UNCONFIRMABLE else asked_in_vain
                 )
 
-    async def _let_tell(self, connection: AsyncConnection[Any], hint: Hint) -> None:
+    async def _allow_fact(self, connection: AsyncConnection[Any], hint: Hint) -> None:
         """A later fact whose call has come to its end, or whose object is known."""
         async with after_commit.transaction(connection):
             if await waiting_events.still_waits(connection, hint.waiting):
                 await hints.drop(connection, hint.waiting.id)
-                await fetch_claim.let_tell(connection, hint)
+                await fetch_claim.allow_fact(connection, hint)
                 # Whoever closed it now would give up what is about to be told.
                 await waiting_events.close(connection, hint.waiting.id, "early")
 
@@ -221,8 +221,8 @@ class Hints:
             await note(connection, hint.match.row_id, evidence, token=taken.id)
             await fetch_claim.end(connection, hint, verdict)
             await waiting_events.close(connection, taken.id, verdict)
-        self._tell(hint, verdict)
+        self._report(hint, verdict)
 
-    def _tell(self, hint: Hint, verdict: Verdict) -> None:
+    def _report(self, hint: Hint, verdict: Verdict) -> None:
         self.settled += 1
         telemetry.webhook(hint.waiting.provider, hint.waiting.account, verdict)

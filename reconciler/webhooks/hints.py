@@ -91,18 +91,18 @@ async def is_old_news(connection: AsyncConnection[Any], intent_id: UUID, event: 
     return bool(outcome == "succeeded" and end in (None, "succeeded"))
 
 
-WAS_TOLD = """
+WAS_EMITTED = """
 SELECT EXISTS (SELECT FROM idem.evidence e
                 WHERE e.intent_id = %(intent)s AND e.kind = 'later_fact' AND e.token <> %(id)s
                   AND e.details ->> 'event' = %(event)s)
 """
 
 
-async def was_told(connection: AsyncConnection[Any], event_row: UUID, intent_id: UUID, event_id: str) -> bool:
+async def was_emitted(connection: AsyncConnection[Any], event_row: UUID, intent_id: UUID, event_id: str) -> bool:
     """Whether an earlier row of this event has told its later fact.
 
     Events are kept for less long than evidence: a recorded one may come again when its own row is gone.
     """
     about = {"id": event_row, "intent": intent_id, "event": event_id}
-    record = await (await connection.execute(WAS_TOLD, about)).fetchone()
+    record = await (await connection.execute(WAS_EMITTED, about)).fetchone()
     return bool(record and record[0])

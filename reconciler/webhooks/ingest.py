@@ -55,9 +55,9 @@ async def take(run: RunBounded, catalogue: Catalogue, renderer: Renderer, delive
 
     known, found = await run(look)
     if known:
-        return _told(delivery, "duplicate")
+        return _reported(delivery, "duplicate")
     what = None if found is None else await applying.ready(catalogue, renderer, delivery, found)
-    return _told(delivery, await run(lambda connection: store(connection, delivery, what)))
+    return _reported(delivery, await run(lambda connection: store(connection, delivery, what)))
 
 
 async def take_all(
@@ -221,7 +221,7 @@ def _headers(delivery: Delivery) -> dict[str, Any]:
     return storable.fields(kept)
 
 
-def _told(delivery: Delivery, verdict: Verdict) -> Verdict:
+def _reported(delivery: Delivery, verdict: Verdict) -> Verdict:
     if delivery.out_of_time and verdict != "duplicate":
         telemetry.webhook_out_of_time(delivery.provider, delivery.account, delivery.event_id)
     telemetry.webhook(delivery.provider, delivery.account, verdict)

@@ -173,4 +173,4 @@ def test_an_error_beside_a_list_is_no_absence(tmp_path: Path, page: str) -> None
 )  # fmt: skip
 def test_an_error_that_says_nothing_hides_no_absence(body: bytes, told: bool) -> None:
     errors = ErrorShape(shape=["/error", "/errors"])
-    assert errors.told(response.read(Response(200, {}, body, True))) is told
+    assert errors.is_error(response.read(Response(200, {}, body, True))) is told

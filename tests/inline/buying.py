@@ -17,7 +17,7 @@ from idem.outbox.domain.decisions import Decision
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.outcomes import Pending, Refused, Succeeded
 from idem.outbox.inline import InlineRun, InlineRuns
-from idem.outbox.providers.local import Nobody
+from idem.outbox.providers.local import LocalProvider
 from idem.sweeper.daemon import Sweeper, SweepResult
 
 INLINE: dict[str, Any] = {"kind": "inline", "redrive": "none", "retry": "client", "lease": 30.0}
@@ -30,7 +30,7 @@ def inline(name: str, provider: str, **changes: Any) -> OperationSpec:
 def buying(url: str, **changes: Any) -> Catalogue:
     """The spine's two providers and nobody, each with an inline operation `buy.<provider>`."""
     known = catalogue(url)
-    providers = {**known.providers, LOCAL: Nobody()}
+    providers = {**known.providers, LOCAL: LocalProvider()}
     operations = {f"buy.{name}": inline(f"buy.{name}", name, **changes) for name in providers}
     return replace(known, providers=providers, operations={**known.operations, **operations})
 

@@ -249,7 +249,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "fetch_claim.PUT_OFF": {"id": hint, "tries": 1, "again": 4.0, "counts": True, "absences": 1},
         "fetch_claim.HINT_ENDED": {"id": hint, "verdict": "agrees"}, "fetch_claim.HINT_IS_EARLY": {"id": hint},
         "hints.KEEP": {"id": uuid4(), "row": row, "reference": "pay_x"}, "hints.DROP": {"id": proof},
-        "hints.WAS_TOLD": {"id": uuid4(), "intent": old[0], "event": "evt_1"},
+        "hints.WAS_EMITTED": {"id": uuid4(), "intent": old[0], "event": "evt_1"},
         "hints.ENDED_WITH": {"intent": old[0]}, "hints.ANSWERED": {"id": event, "intent": old[0]},
         "later_facts.STANDS": {"intent": old[0]}, "later_facts.LOCK_ROWS": {"intent": old[0], "row": uuid4()},
         "dead_letters.TRY_EVENT": {"event": event}, "dead_letters.GIVE_UP": {"event": event},

@@ -159,5 +159,5 @@ async def test_the_log_says_why_an_answer_proves_nothing(spine: Spine) -> None:
     await spine.advance(10)
     with capture_logs() as lines:
         await spine.reconcile()
-    (line,) = [each for each in lines if each["event"] == "look"]
-    assert (line["look"], line["why"]) == ("could_not_ask", "the question failed (HTTP 401)")
+    (line,) = [each for each in lines if each["event"] == "lookup"]
+    assert (line["result"], line["why"]) == ("could_not_ask", "the question failed (HTTP 401)")

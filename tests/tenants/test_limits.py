@@ -166,7 +166,7 @@ async def test_active_keys_are_limited_across_processes_and_freed_by_expiry(spin
         await process.refresh()
         refused = process.may_create("t")
         assert refused is not None and refused.limit == "active_keys"
-        assert "3 keys" in refused.text
+        assert "3 unexpired keys" in refused.text
         assert isinstance(await ask(spine, process, "k3"), Limited)
         assert not isinstance(await ask(spine, process, "k1"), Limited)
         assert process.may_create("another") is None

@@ -206,7 +206,7 @@ async def test_contracts_that_cannot_settle_or_were_never_checked(
 
     edit(configuration, without_proof)
     (found,) = await doctor("contracts")
-    assert found["level"] == "warning" and "nothing can tell what happened" in found["what"]
+    assert found["level"] == "warning" and "idem cannot find out what happened" in found["what"]
 
 
 async def test_daemons_that_do_not_run_are_an_error_where_rows_are_open(desk: Desk, doctor: Doctor) -> None:

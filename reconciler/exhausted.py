@@ -50,7 +50,7 @@ async def open_entries(
             return None
         details = {"looks": row.looks, "absences": row.absences, "why": "the schedule was shortened"}
         letter = DeadLetter(Reason.RECONCILE_EXHAUSTED, details)
-        return decide.told(row, Evidence("reconciler", "schedule_used_up"), terms, letter)
+        return decide.reported(row, Evidence("reconciler", "schedule_used_up"), terms, letter)
 
     values = {
         "provider": lane.provider, "account": lane.account, "length": len(schedule),

@@ -66,7 +66,7 @@ async def report_unasked(
         reason = Reason.NOT_SETTLEABLE if row.status is OutboxStatus.UNKNOWN else Reason.PENDING_TOO_LONG
         details = {"why": WHY, "provider": row.provider, "account": row.account, "operation": row.operation}
         terms = catalogue.cautious(row.operation, row.provider)
-        return decide.told(row, Evidence("sweeper", "not_asked"), terms, DeadLetter(reason, details))
+        return decide.reported(row, Evidence("sweeper", "not_asked"), terms, DeadLetter(reason, details))
 
     place = place or Place()
     values = {"unasked": UNASKED, "stated": json.dumps(catalogue.memories)}

@@ -206,7 +206,7 @@ def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: floa
     )
 
 
-def told(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
+def reported(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
     """An operator is told about a row that nobody has; state and status stay, and so does its next look."""
     change = dataclasses.replace(_change(row, evidence, terms), letters=(letter,), alone=True, keeps_schedule=True)
     if row.status is OutboxStatus.UNKNOWN:

@@ -30,7 +30,7 @@ SELECT (SELECT c.status FROM ours c WHERE c.id = %(row)s) AS call,
        EXISTS (SELECT FROM idem.outbox o
                 WHERE o.intent_id = %(intent)s AND o.id <> ALL (ARRAY(SELECT c.id FROM ours c))) AS locked
 """
-STANDS = "SELECT n.state FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE SKIP LOCKED"
+LOCK_INTENT = "SELECT n.state FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE SKIP LOCKED"
 
 
 async def tell(
@@ -57,15 +57,15 @@ async def tell(
     call, locked = rows
     if locked:
         return "locked"
-    stands = await (await connection.execute(STANDS, {"intent": intent_id})).fetchone()
-    if stands is None:
+    found = await (await connection.execute(LOCK_INTENT, {"intent": intent_id})).fetchone()
+    if found is None:
         return "locked"
     if not recorded:
         await note(connection, row_id, evidence, token=token)
     # The provider's own word stands behind an `awaiting` row: its object is there.
     if call not in (None, OutboxStatus.AWAITING) and not explained:
         return "open"
-    if stands[0] not in (KeyState.COMPLETED, KeyState.FAILED_RETRYABLE):
+    if found[0] not in (KeyState.COMPLETED, KeyState.FAILED_RETRYABLE):
         return "early"
     said = None if status is None else storable.text(status, 100)
     more = {"status": said, "fields": fields, "details": evidence.details}

@@ -146,7 +146,7 @@ async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last
     async with after_commit.transaction(connection):
         found = await lock(connection, report.row.id, skip=True)
         if found is None and not await is_gone(connection, report.row.id):
-            if not last and await _stands(connection, report):
+            if not last and await _claim_is_live(connection, report):
                 raise RowIsLocked(report.row.intent_id)
             found = await lock_soon(connection, report.row.id)
         if found is not None and _still_holds(found, report):
@@ -172,7 +172,7 @@ async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last
     return "late_proof"
 
 
-STANDS = """
+CLAIM_IS_LIVE = """
 SELECT EXISTS (SELECT FROM idem.outbox o
                 WHERE o.id = %(row)s AND o.attempt = %(attempt)s
                   AND CASE WHEN o.status = 'claimed' AND o.claim_token = %(token)s
@@ -180,9 +180,9 @@ SELECT EXISTS (SELECT FROM idem.outbox o
 """
 
 
-async def _stands(connection: AsyncConnection[Any], report: Report) -> bool:
+async def _claim_is_live(connection: AsyncConnection[Any], report: Report) -> bool:
     row = report.row
-    cursor = await connection.execute(STANDS, {"row": row.id, "attempt": row.attempt, "token": row.token})
+    cursor = await connection.execute(CLAIM_IS_LIVE, {"row": row.id, "attempt": row.attempt, "token": row.token})
     record = await cursor.fetchone()
     return bool(record and record[0])
 

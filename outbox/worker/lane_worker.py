@@ -75,15 +75,15 @@ class InFlight:
 class LaneWorker:
     """One lane of a worker: claims only what it can start now."""
 
-    def __init__(self, desk: WorkerContext, name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
-        self._desk = desk
+    def __init__(self, context: WorkerContext, name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
+        self._context = context
         self.name = name
         self.lane = lane
         self._terms = terms
         self._turns = Turns()
-        self.account = AccountWatch(desk.database, name, lane, desk.life.id)
+        self.account = AccountWatch(context.database, name, lane, context.life.id)
         self._sender = Sender(lane.provider, self.account)
-        self._probe = Probe(desk.database, name, lane)
+        self._probe = Probe(context.database, name, lane)
         self._tasks: dict[asyncio.Task[None], InFlight] = {}
         self._recovering: set[asyncio.Task[None]] = set()
         self._slot_free = asyncio.Event()
@@ -93,10 +93,10 @@ class LaneWorker:
 
     async def run(self, stop: asyncio.Event, woken: asyncio.Event) -> None:
         """Claim and start calls until `stop`."""
-        settings = self._desk.settings
-        settled = self._desk.settler.subscribe(self.name.provider, self.name.account)
+        settings = self._context.settings
+        settled = self._context.settler.subscribe(self.name.provider, self.name.account)
         quick, full, looked = 0, False, 0.0
-        claiming = self._desk.life.passes.expect("claim", settings.poll, self.name.provider, self.name.account)
+        claiming = self._context.life.passes.expect("claim", settings.poll, self.name.provider, self.name.account)
         while not stop.is_set():
             full = full and not settled.is_set()
             settled.clear()
@@ -178,7 +178,7 @@ class LaneWorker:
         for task, flight in list(self._tasks.items()):
             if flight.give_back():
                 note = Seen(note="given back at shutdown")
-                self._desk.settler.put(Report(flight.claimed.row, NotExecuted("given_back"), note, flight.terms))
+                self._context.settler.put(Report(flight.claimed.row, NotExecuted("given_back"), note, flight.terms))
                 task.cancel()
 
     def _leave_running(self) -> float | None:
@@ -194,7 +194,7 @@ class LaneWorker:
 
     def _room(self, keep: int = 0) -> int:
         # Slot and token are taken only when a task has run; until then the claims made for it are counted here.
-        return min(self._desk.settings.batch, self.lane.room(len(self._tasks), keep))
+        return min(self._context.settings.batch, self.lane.room(len(self._tasks), keep))
 
     @property
     def _calls(self) -> int:
@@ -211,19 +211,19 @@ class LaneWorker:
                 waiting.cancel()
 
     async def _claim(self, limit: int, *, keep: int = 0, spare: bool = False) -> list[Claimed]:
-        desk = self._desk
+        context = self._context
         if not await self.account.holds():
             return []
         token = claims.new_token()
         backend: int | None = None
-        desk.settler.hold(token)
+        context.settler.hold(token)
         try:
-            async with desk.database.connection() as connection:
+            async with context.database.connection() as connection:
                 sent_as = await self._sender.ready(connection)
                 backend = server_of(connection)
                 rows = await claims.claim(
-                    connection, self.name, token=token, holder=desk.life.id, beats=desk.life.beats,
-                    table=desk.life.table, lease=desk.settings.lease, limit=limit, now=clock.boottime(),
+                    connection, self.name, token=token, holder=context.life.id, beats=context.life.beats,
+                    table=context.life.table, lease=context.settings.lease, limit=limit, now=clock.boottime(),
                     turns=self._turns, keep=keep, spare=spare, sent_as=sent_as,
                 )  # fmt: skip
         except AWAY:
@@ -232,15 +232,15 @@ class LaneWorker:
                 self._recovering.add(task)
                 task.add_done_callback(self._recovering.discard)
             else:
-                desk.settler.let_go(token)
+                context.settler.let_go(token)
             raise
         except Exception:
             # The database said no: nothing was claimed.
-            desk.settler.let_go(token)
+            context.settler.let_go(token)
             raise
         for _ in rows:
-            desk.settler.hold(token)
-        desk.settler.let_go(token)
+            context.settler.hold(token)
+        context.settler.let_go(token)
         if rows:
             telemetry.claimed(self.name.provider, self.name.account, len(rows))
         for claimed in rows:
@@ -258,7 +258,7 @@ class LaneWorker:
         self._slot_free.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             telemetry.broken("worker", error, f"calling for {flight.claimed.row.intent_id}")
-            self._desk.settler.let_go(flight.claimed.row.token)
+            self._context.settler.let_go(flight.claimed.row.token)
 
     async def _traced(self, flight: InFlight) -> None:
         with tracing.of_row(flight.claimed.traceparent):
@@ -268,14 +268,14 @@ class LaneWorker:
         claimed, row = flight.claimed, flight.claimed.row
 
         async def mark_start() -> bool:
-            needed = flight.terms.contract.deadline + self._desk.settings.margin
-            async with self._desk.database.connection() as connection:
+            needed = flight.terms.contract.deadline + self._context.settings.margin
+            async with self._context.database.connection() as connection:
                 return await claims.mark_start(connection, row, needed=needed)
 
         if claimed.kept and not self._sender.is_now(claimed.sent_as):
             # An earlier send may count, of which this account's provider need not know.
             seen = Seen(note=SENT_BY_OTHERS)
-            self._desk.settler.put(Report(row, NotExecuted("given_back", OTHERS_WAIT), seen, flight.terms))
+            self._context.settler.put(Report(row, NotExecuted("given_back", OTHERS_WAIT), seen, flight.terms))
             return
         try:
             outcome, seen = await self.lane.send(
@@ -296,17 +296,19 @@ class LaneWorker:
         telemetry.called(
             row.provider, row.account, row.intent_id, row.attempt, name(outcome), seen.elapsed, failure(outcome, seen)
         )
-        told = Rendered()
+        rendered = Rendered()
         if isinstance(outcome, Succeeded | Refused | Pending):
-            told = await self._desk.renderer.render(flight.terms.operation, outcome, row.intent_id)
-        self._desk.settler.put(Report(row, outcome, seen, flight.terms, told.answer, told.letter, told.interim))
+            rendered = await self._context.renderer.render(flight.terms.operation, outcome, row.intent_id)
+        self._context.settler.put(
+            Report(row, outcome, seen, flight.terms, rendered.answer, rendered.letter, rendered.interim)
+        )
 
     async def _recover(self, token: UUID, backend: int) -> None:
-        desk = self._desk
-        patience = desk.database.timeouts.statement
-        rows = await claims.recover_lost_claim(desk.database, self.name, token, backend=backend, patience=patience)
+        context = self._context
+        patience = context.database.timeouts.statement
+        rows = await claims.recover_lost_claim(context.database, self.name, token, backend=backend, patience=patience)
         for row in rows:
-            desk.settler.hold(token)
+            context.settler.hold(token)
             note = Seen(note="given back: the answer to the claim statement was lost")
-            desk.settler.put(Report(row, NotExecuted("given_back"), note, self._terms[row.operation]))
-        desk.settler.let_go(token)
+            context.settler.put(Report(row, NotExecuted("given_back"), note, self._terms[row.operation]))
+        context.settler.let_go(token)

@@ -56,7 +56,7 @@ class Worker:
         self.life.tokens = lambda: list(self.settler.held)
         self._renderer = Renderer()
         self._freezer = Freezer(database, catalogue)
-        desk = WorkerContext(database, self.settler, self._renderer, self.life, self.settings)
+        context = WorkerContext(database, self.settler, self._renderer, self.life, self.settings)
         self.lanes = []
         for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
             known = catalogue.providers[provider]
@@ -64,7 +64,7 @@ class Worker:
             lane = Lane(
                 known, known.accounts[account], slots=self.settings.slots, margin=self.settings.margin, pacer=pacer
             )
-            self.lanes.append(LaneWorker(desk, lane_name, lane, terms))
+            self.lanes.append(LaneWorker(context, lane_name, lane, terms))
         self.life.breakers = self._open_breakers
 
     def _open_breakers(self) -> list[str]:

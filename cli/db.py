@@ -222,7 +222,7 @@ def _found(address: Address, *, owner: bool = False) -> dict[str, Any]:
 
     with runner.engine(address.url).connect() as connection:
         if wrong := preconditions.hindrances(
-            preconditions.SessionStanding(*connection.execute(text(preconditions.HINDRANCES)).one())
+            preconditions.SessionAccess(*connection.execute(text(preconditions.HINDRANCES)).one())
         ):
             raise ConfigError(*map(str, wrong))
         if owner:

@@ -211,14 +211,14 @@ def resolve(
     """
     from idem.cli.operator import decision
 
-    wish = decision.Wish(as_, reason, who(by), know_it_did_not_happen)
+    options = decision.DecisionOptions(as_, reason, who(by), know_it_did_not_happen)
     if as_ == "completed":
         final = decision.final(outcome, reference, provider_status, field or [])
         given = decision.answer(answer, answer_status, outcome)
-        wish = decision.Wish(as_, reason, who(by), False, final, given, unchecked=unchecked)
+        options = decision.DecisionOptions(as_, reason, who(by), False, final, given, unchecked=unchecked)
     elif unchecked:
         raise typer.BadParameter("it goes with --as completed", param_hint="--unchecked")
-    asyncio.run(decision.resolve(config, letter, wish, yes=yes, as_data=as_data))
+    asyncio.run(decision.resolve(config, letter, options, yes=yes, as_data=as_data))
 
 
 @app.command(
@@ -274,8 +274,8 @@ def redrive(
             raise typer.BadParameter("name one dead letter or give a selection, not both")
         from idem.cli.operator import decision
 
-        wish = decision.Wish("redrive", reason, who(by), know_it_did_not_happen, new_key=new_provider_key)
-        asyncio.run(decision.resolve(config, letter, wish, yes=yes, as_data=as_data))
+        options = decision.DecisionOptions("redrive", reason, who(by), know_it_did_not_happen, new_key=new_provider_key)
+        asyncio.run(decision.resolve(config, letter, options, yes=yes, as_data=as_data))
         return
     if all(each is None for each in chosen):
         raise typer.BadParameter("name a dead letter, or select entries with --provider, --reason-code or --since")
@@ -306,4 +306,6 @@ def discard(
     """Close an entry that belongs to no intent (an unmatched webhook, a discrepancy). idem never discards an intent."""
     from idem.cli.operator import decision
 
-    asyncio.run(decision.resolve(config, letter, decision.Wish("discard", reason, who(by)), yes=yes, as_data=as_data))
+    asyncio.run(
+        decision.resolve(config, letter, decision.DecisionOptions("discard", reason, who(by)), yes=yes, as_data=as_data)
+    )

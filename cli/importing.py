@@ -84,7 +84,7 @@ def take_over(
             }
         )
     else:
-        _tell(found, dry_run, against)
+        _show(found, dry_run, against)
     if found.wrong or against:
         raise typer.Exit(1)
 
@@ -106,7 +106,7 @@ async def _import(
             return await takeover.take_over(connection, catalogue, lines, checked=found, by=by, reason=reason)
 
 
-def _tell(found: ImportReport, dry_run: bool, against: str | None) -> None:
+def _show(found: ImportReport, dry_run: bool, against: str | None) -> None:
     for error in found.errors[:SHOWN]:
         say(str(error))
     if found.wrong:

@@ -53,7 +53,7 @@ def pause(
     and lose only time: replay windows and `start_within` keep running. idem still accepts intents, unless --what names
     accept: then new requests get 503 `paused`, and retries of known keys get their answer as usual.
     """
-    asyncio.run(_pause(_Wish(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
+    asyncio.run(_pause(_PauseOptions(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
 
 
 def resume(
@@ -67,11 +67,11 @@ def resume(
     as_data: Json = False,
 ) -> None:
     """End a pause. Workers wake at once and send what waited, at the pace of the lane's limits."""
-    asyncio.run(_resume(_Wish(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
+    asyncio.run(_resume(_PauseOptions(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _PauseOptions:
     config: Path | None
     provider: str
     account: str | None
@@ -110,15 +110,15 @@ def _chosen(what: str) -> list[What]:
     return [each for each in EVERYTHING if each in named]
 
 
-async def _pause(wish: _Wish) -> None:
+async def _pause(options: _PauseOptions) -> None:
     from idem.outbox.operator import pause as pausing
 
-    provider, account, what = wish.provider, wish.account, wish.what
-    async with wish.writing() as connection:
-        await names.require(wish.config, connection, provider, account)
-        fresh = await pausing.pause(connection, provider, wish.lanes, what, by=wish.by, reason=wish.reason)
+    provider, account, what = options.provider, options.account, options.what
+    async with options.writing() as connection:
+        await names.require(options.config, connection, provider, account)
+        fresh = await pausing.pause(connection, provider, options.lanes, what, by=options.by, reason=options.reason)
         lanes = await pausing.lanes(connection, provider)
-    if wish.as_data:
+    if options.as_data:
         as_json({"provider": provider, "account": account, "changed": fresh, "lanes": lanes})
         return
     lane = f"provider {provider}, {f'account {account}' if account else 'all accounts'}"
@@ -130,17 +130,19 @@ async def _pause(wish: _Wish) -> None:
         say("idem still accepts new intents, and they wait; --what accept refuses them")
 
 
-async def _resume(wish: _Wish) -> None:
+async def _resume(options: _PauseOptions) -> None:
     from idem.outbox.operator import pause as pausing
 
-    provider, account = wish.provider, wish.account
-    async with wish.writing() as connection:
-        done = await pausing.resume(connection, provider, wish.lanes, wish.what, by=wish.by, reason=wish.reason)
+    provider, account = options.provider, options.account
+    async with options.writing() as connection:
+        done = await pausing.resume(
+            connection, provider, options.lanes, options.what, by=options.by, reason=options.reason
+        )
         lanes = await pausing.lanes(connection, provider)
         if not done and not lanes:
             # The name may be misspelt, but a provider that the configuration no longer has can still be resumed.
-            await names.require(wish.config, connection, provider, account)
-    if wish.as_data:
+            await names.require(options.config, connection, provider, account)
+    if options.as_data:
         changed = [{"account": name or None, "what": ended} for name, ended in sorted(done.items())]
         as_json({"provider": provider, "account": account, "changed": changed, "lanes": lanes})
         return

@@ -92,13 +92,13 @@ def up(
         words = welcome.text(address, token, sorted(found.operations), chosen, database, sample=bank is not None)
         told = False
 
-        def tell() -> None:
+        def announce() -> None:
             nonlocal told
             if not told and address.answers():
                 typer.echo(f"\n{words}\n")
                 told = True
 
-        group.run(tell, last=("bank",))
+        group.run(announce, last=("bank",))
 
 
 def _chosen(config: Path | None) -> Path | None:

@@ -73,47 +73,47 @@ class ReconcilerContext:
 class LaneReconciler:
     """One lane: the same limits, breaker, last check and deadline as a worker's calls."""
 
-    def __init__(self, desk: ReconcilerContext, lane_name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
-        self._desk = desk
+    def __init__(self, context: ReconcilerContext, lane_name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
+        self._context = context
         self.name = lane_name
         self.lane = lane
         self._terms = terms
-        self.account = AccountWatch(desk.database, lane_name, lane, desk.life.id, careful=True)
+        self.account = AccountWatch(context.database, lane_name, lane, context.life.id, careful=True)
         self._sender = Sender(lane.provider, self.account)
-        self._control = ControlQuestion(desk.database, lane_name, lane, self._sender)
-        self._asker = Asker(desk.database, lane, self._control, self._sender)
-        self._quiet = QuietTimes(lane_name, lane.provider.contract, desk.settings.lease)
+        self._control = ControlQuestion(context.database, lane_name, lane, self._sender)
+        self._asker = Asker(context.database, lane, self._control, self._sender)
+        self._quiet = QuietTimes(lane_name, lane.provider.contract, context.settings.lease)
         self._slots = Slots(lane)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closings = 0
 
     async def start(self) -> int:
         """Take what is due, as far as slots are free, and begin to ask; how many rows."""
-        desk = self._desk
-        limit = min(desk.settings.batch, self._slots.room(len(self._tasks)))
+        context = self._context
+        limit = min(context.settings.batch, self._slots.room(len(self._tasks)))
         if limit <= 0:
             return 0
         if not await self.account.holds():
             return 0
         token = new_token()
-        desk.held.hold(token)
+        context.held.hold(token)
         try:
-            async with desk.database.connection() as connection:
+            async with context.database.connection() as connection:
                 sent_as = await self._sender.ready(connection)
                 if self.lane.breaker.closings > self._closings:
                     # The provider is back: what waited for it is due, at the pace of this lane's few slots.
                     await due.hasten_lane(connection, self.name)
                     self._closings = self.lane.breaker.closings
-                await self._quiet.keep(connection, desk.life.leap, clock.boottime())
+                await self._quiet.keep(connection, context.life.leap, clock.boottime())
                 rows = await due.take(
                     connection,
                     self.name,
                     self.lane.provider.contract,
                     token=token,
-                    holder=desk.life.id,
-                    beats=desk.life.beats,
-                    table=desk.life.table,
-                    lease=desk.settings.lease,
+                    holder=context.life.id,
+                    beats=context.life.beats,
+                    table=context.life.table,
+                    lease=context.settings.lease,
                     limit=limit,
                     now=clock.boottime(),
                     replay_first=strategies.replay_first(self.lane.provider.contract),
@@ -121,9 +121,9 @@ class LaneReconciler:
                     senders=self._sender.same(),
                 )
         finally:
-            desk.held.let_go(token)
+            context.held.let_go(token)
         for row in rows:
-            desk.held.hold(token)
+            context.held.hold(token)
             task = asyncio.create_task(self._traced(row))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -137,12 +137,12 @@ class LaneReconciler:
 
     async def start_all(self, stop: asyncio.Event) -> None:
         """Take until nothing is due, until `stop`, or until the next pass is."""
-        await self._slots.take_all(self.start, self._tasks, stop=stop, seconds=self._desk.settings.interval)
+        await self._slots.take_all(self.start, self._tasks, stop=stop, seconds=self._context.settings.interval)
 
     async def finish(self) -> None:
         """Wait for the questions that run; for a replay that nobody can end, until its take is over at the most."""
         if self._tasks:
-            patience = self._desk.settings.lease if self.lane.endless else None
+            patience = self._context.settings.lease if self.lane.endless else None
             _, running = await asyncio.wait(list(self._tasks), timeout=patience)
             for task in running:
                 task.cancel()
@@ -154,28 +154,28 @@ class LaneReconciler:
             await self._settle(taken)
 
     async def _settle(self, taken: Taken) -> None:
-        desk, terms = self._desk, self._terms[taken.operation]
+        context, terms = self._context, self._terms[taken.operation]
         try:
             taken = self._control.judged(taken)
             found = await self._asker.ask(taken)
             how, look = (found.how, name(found.look)) if found else ("look", "not_askable")
             why = found.seen.why if found else None
             telemetry.looked_up(self.name.provider, self.name.account, taken.intent_id, how, look, why)
-            became, change = await settling.settle(desk.database, desk.renderer, taken, found, terms)
-            desk.asked[became] += 1
+            became, change = await settling.settle(context.database, context.renderer, taken, found, terms)
+            context.asked[became] += 1
             if change is not None and change.status is not taken.status:
-                desk.settled[f"{how}:{look}"] += 1
+                context.settled[f"{how}:{look}"] += 1
         except StillSending:
             # Its token stays held, so that no sign of life says that this process is done with it.
-            desk.held.hold(taken.token)
-            desk.left_running = True
+            context.held.hold(taken.token)
+            context.left_running = True
         except Exception as error:  # one row must never stop the others: its take runs out, and it is asked about again
-            desk.asked["broken"] += 1
+            context.asked["broken"] += 1
             telemetry.lookup_failed(self.name.provider, self.name.account)
             if not isinstance(error, (*AWAY, *REFUSED)):
                 telemetry.broken("reconciler", error, f"asking about {taken.intent_id}")
         finally:
-            desk.held.let_go(taken.token)
+            context.held.let_go(taken.token)
 
 
 class Reconciler:
@@ -194,16 +194,16 @@ class Reconciler:
         margin: float = 5.0,
     ) -> None:
         self.catalogue = catalogue
-        self.desk = ReconcilerContext(database, settings or ReconcilerSettings(), slots)
+        self.context = ReconcilerContext(database, settings or ReconcilerSettings(), slots)
         self.lanes: list[LaneReconciler] = []
         self.hints: list[Hints] = []
         for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
             known = catalogue.providers[provider]
-            pacer = fleet.paced(known.contract.limits, "reconciler", self.desk.life.census)
+            pacer = fleet.paced(known.contract.limits, "reconciler", self.context.life.census)
             lane = Lane(known, known.accounts[account], slots=slots, margin=margin, pacer=pacer)
-            self.lanes.append(LaneReconciler(self.desk, lane_name, lane, terms))
-            desk = self.desk
-            self.hints.append(Hints(desk.database, catalogue, desk.renderer, lane_name, lane, desk.settings))
+            self.lanes.append(LaneReconciler(self.context, lane_name, lane, terms))
+            context = self.context
+            self.hints.append(Hints(context.database, catalogue, context.renderer, lane_name, lane, context.settings))
 
     async def run_once(self, *, hasten: bool = False, since: datetime | None = None) -> ReconcilerPass:
         """One pass: stored proofs, waiting events, every due row of every lane, due redrives.
@@ -211,12 +211,12 @@ class Reconciler:
         `hasten` makes all unknown and awaiting rows due now (of intents since a time, if given). Raises what an
         unreachable database raises.
         """
-        desk = self.desk
+        context = self.context
         await self.check_accounts()
-        desk.asked.clear()
-        desk.settled.clear()
+        context.asked.clear()
+        context.settled.clear()
         if hasten or since is not None:
-            async with desk.database.connection() as connection:
+            async with context.database.connection() as connection:
                 await due.hasten(connection, since=since)
         await self._open_entries()
         applied, events = await self._apply(), await self._look_again()
@@ -224,15 +224,15 @@ class Reconciler:
         for lane in self.lanes:
             while await lane.start() or await lane.pace():
                 await lane.finish()
-        return ReconcilerPass(dict(desk.asked), dict(desk.settled), applied, events, await self._redrive())
+        return ReconcilerPass(dict(context.asked), dict(context.settled), applied, events, await self._redrive())
 
     async def sweep(self) -> int:
         """End every claim whose lease is over, as the sweeper does, so that its row can be asked about; how many."""
         swept, place = 0, Place()
-        async with self.desk.database.connection() as connection:
+        async with self.context.database.connection() as connection:
             while not place.over:
                 swept += len(
-                    await sweep_expired(connection, self.catalogue, batch=self.desk.settings.batch, place=place)
+                    await sweep_expired(connection, self.catalogue, batch=self.context.settings.batch, place=place)
                 )
         if place.refused is not None:
             raise place.refused
@@ -244,7 +244,7 @@ class Reconciler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop`; questions that run are finished."""
-        passes = Passes(self.desk.life, self.desk.settings.interval, stop)
+        passes = Passes(self.context.life, self.context.settings.interval, stop)
         passes.add("stored proofs", partial(self._apply, stop.is_set))
         passes.add("waiting events", partial(self._look_again, stop.is_set))
         passes.add("redrives", self._redrive)
@@ -257,9 +257,9 @@ class Reconciler:
             )
         # It is a sign of life until nothing of this process can act any more.
         ended = asyncio.Event()
-        living = asyncio.create_task(self.desk.life.run(self.desk.database, ended))
+        living = asyncio.create_task(self.context.life.run(self.context.database, ended))
         checking = [asyncio.create_task(lane.account.run(stop)) for lane in self.lanes]
-        hastening = asyncio.create_task(self.desk.database.hasten_after(stop))
+        hastening = asyncio.create_task(self.context.database.hasten_after(stop))
         await passes.run()
         for check in checking:
             check.cancel()
@@ -268,8 +268,8 @@ class Reconciler:
         ended.set()
         hastening.cancel()
         await living
-        if not self.desk.left_running:
-            await self.desk.life.end(self.desk.database)
+        if not self.context.left_running:
+            await self.context.life.end(self.context.database)
         await self.close()
 
     async def close(self) -> None:
@@ -278,24 +278,24 @@ class Reconciler:
             await lane.lane.close()
 
     async def _apply(self, over: Over = never) -> int:
-        async with self.desk.database.connection() as connection:
-            return await stored.apply_stored(connection, self.catalogue, limit=self.desk.settings.batch, over=over)
+        async with self.context.database.connection() as connection:
+            return await stored.apply_stored(connection, self.catalogue, limit=self.context.settings.batch, over=over)
 
     async def _open_entries(self, over: Over = never) -> None:
         for lane in self.lanes:
             place = Place()
-            async with self.desk.database.connection() as connection:
+            async with self.context.database.connection() as connection:
                 while not (place.over or over()):
                     await exhausted.open_entries(
-                        connection, self.catalogue, lane.name, batch=self.desk.settings.batch, place=place
+                        connection, self.catalogue, lane.name, batch=self.context.settings.batch, place=place
                     )
             if place.refused is not None:
                 raise place.refused
 
     async def _look_again(self, over: Over = never) -> int:
-        desk = self.desk
+        context = self.context
         return await retries.look_again(
-            desk.database, self.catalogue, desk.renderer, limit=desk.settings.batch, over=over
+            context.database, self.catalogue, context.renderer, limit=context.settings.batch, over=over
         )
 
     async def _fetch(self) -> int:
@@ -306,5 +306,5 @@ class Reconciler:
         return sum(hints.settled for hints in self.hints) - before
 
     async def _redrive(self) -> int:
-        async with self.desk.database.connection() as connection:
-            return await stored.redrive(connection, self.catalogue, limit=self.desk.settings.batch)
+        async with self.context.database.connection() as connection:
+            return await stored.redrive(connection, self.catalogue, limit=self.context.settings.batch)

@@ -59,7 +59,7 @@ class Daemons:
         finally:
             await reconciler.close()
 
-    async def tell(self) -> int:
+    async def run_handlers(self) -> int:
         """Tell the handlers what is due; how many events were told."""
         runner = HandlerRunner(self._database.address, self._handlers)
         try:

@@ -85,7 +85,7 @@ class Lab:
             self._stack.callback(lambda: self._loop.call(self._database.close()))
             self._daemons = Daemons(self._database, self._catalogue, self._handlers)
             self._install()
-            self.tell_handlers()
+            self.run_handlers()
         except BaseException:
             self._stack.close()
             raise
@@ -99,7 +99,7 @@ class Lab:
     def work(self) -> WorkerPass:
         """One pass of a worker: render, claim what is due, make the calls, settle; then the handlers."""
         done = self._loop.call(self._daemons.work())
-        self.tell_handlers()
+        self.run_handlers()
         return done
 
     def sweep(self) -> SweepResult:
@@ -109,12 +109,12 @@ class Lab:
     def reconcile(self, *, now: bool = False) -> ReconcilerPass:
         """One pass of the reconciler over what is due (`now`: over everything unknown or awaiting); then handlers."""
         done = self._loop.call(self._daemons.reconcile(now=now))
-        self.tell_handlers()
+        self.run_handlers()
         return done
 
-    def tell_handlers(self) -> int:
+    def run_handlers(self) -> int:
         """Tell the `on_settled` handlers what is due; how many events were told."""
-        return self._loop.call(self._daemons.tell()) if self._handlers else 0
+        return self._loop.call(self._daemons.run_handlers()) if self._handlers else 0
 
     def advance(
         self, time: timedelta | None = None, /, *, seconds: float = 0, minutes: float = 0, hours: float = 0,

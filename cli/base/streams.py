@@ -16,7 +16,7 @@ from typing import TextIO
 
 from idem.outbox.values.terminal import safe
 
-NOBODY = frozenset({errno.EPIPE, errno.EBADF, errno.ECONNRESET})
+NO_READER = frozenset({errno.EPIPE, errno.EBADF, errno.ECONNRESET})
 """Errors of a stream without a reader: `idem run | head`, a closed shell."""
 
 
@@ -80,7 +80,7 @@ class Stream(io.TextIOBase):
             yield
         except OSError as error:
             self._broken = True
-            self.error = None if error.errno in NOBODY else error
+            self.error = None if error.errno in NO_READER else error
         except ValueError:  # it was closed
             self._broken = True
 

@@ -34,7 +34,7 @@ class Display:
             await self._live()
         while True:
             await asyncio.sleep(PLAIN_INTERVAL)
-            self._tell_kills(lambda line: typer.echo(line, err=True))
+            self._show_kills(lambda line: typer.echo(line, err=True))
             typer.echo(self._line(), err=True)
 
     async def _live(self) -> None:
@@ -45,16 +45,16 @@ class Display:
         console = Console(stderr=True, highlight=False)
         with Live(console=console, auto_refresh=False, transient=True) as live:
             while True:
-                self._tell_kills(lambda line: live.console.print(Text(line)))
+                self._show_kills(lambda line: live.console.print(Text(line)))
                 live.update(Text(self._line()), refresh=True)
                 await asyncio.sleep(LIVE_INTERVAL)
 
-    def _tell_kills(self, tell: Callable[[str], None]) -> None:
+    def _show_kills(self, show: Callable[[str], None]) -> None:
         for kill in self._processes.kills[self._told :]:
-            tell(f"      SIGKILL {kill.name} ({kill.pid})")
+            show(f"      SIGKILL {kill.name} ({kill.pid})")
         self._told = len(self._processes.kills)
         while self._progress.notes:
-            tell(f"      {self._progress.notes.pop(0)}")
+            show(f"      {self._progress.notes.pop(0)}")
 
     def _line(self) -> str:
         p = self._progress

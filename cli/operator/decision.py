@@ -40,7 +40,7 @@ COMMANDS: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DecisionOptions:
     """What an operator wants to do about a dead letter, and why."""
 
     act: Act
@@ -94,17 +94,19 @@ def prospects_of(case: DecisionCase, catalogue: Catalogue | None, *, sure: bool 
     return prospects(case.intent, case.held, catalogue, open_letter, sure=sure)
 
 
-async def resolve(config: Path | None, letter: Prefix | UUID, wish: Wish, *, yes: bool, as_data: bool) -> None:
+async def resolve(
+    config: Path | None, letter: Prefix | UUID, options: DecisionOptions, *, yes: bool, as_data: bool
+) -> None:
     """Show what the action would do, ask, and do it. Raises OperatorRefused."""
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
     async with opening.deciding(config, configuration) as connection:
         case = await read(connection, letter)
-        _preview(case, wish, catalogue)
-        if wish.outcome is not None and case.held is not None:
-            wish = await _confirmed(connection, catalogue, case, wish)
+        _preview(case, options, catalogue)
+        if options.outcome is not None and case.held is not None:
+            options = await _confirmed(connection, catalogue, case, options)
         confirm("Do it?", yes=yes)
-        done = await _do(connection, catalogue, case, wish)
+        done = await _do(connection, catalogue, case, options)
     if as_data:
         as_json({"dead_letter": case.letter["id"], "intent": case.letter["intent_id"], **done})
     else:
@@ -112,9 +114,9 @@ async def resolve(config: Path | None, letter: Prefix | UUID, wish: Wish, *, yes
         typer.echo(f"{done['action']}: {more}" if more else done["action"])
 
 
-def _preview(case: DecisionCase, wish: Wish, catalogue: Catalogue) -> None:
+def _preview(case: DecisionCase, options: DecisionOptions, catalogue: Catalogue) -> None:
     letter, intent = case.letter, case.intent
-    if letter["resolved_at"] is not None and wish.act != "redrive":
+    if letter["resolved_at"] is not None and options.act != "redrive":
         how = f"{letter['resolution']}, by {letter['resolved_by']}"
         raise OperatorRefused(f"dead letter {letter['id']} is already resolved: {how}")
     times = "once" if letter["seen"] == 1 else f"{letter['seen']} times"
@@ -125,17 +127,17 @@ def _preview(case: DecisionCase, wish: Wish, catalogue: Catalogue) -> None:
             f"intent {intent['id']}: {intent['operation']}, {intent['label'] or 'no label'}, {intent['state']}{row}, "
             f"version {intent['version']}"
         )
-    found = {each.command: each for each in prospects_of(case, catalogue, sure=wish.sure)}
-    chosen = found.get(prospect.NEW_KEY if wish.new_key and intent is not None else COMMANDS[wish.act])
+    found = {each.command: each for each in prospects_of(case, catalogue, sure=options.sure)}
+    chosen = found.get(prospect.NEW_KEY if options.new_key and intent is not None else COMMANDS[options.act])
     if chosen is None or not chosen.possible:
         possible = ", ".join(name for name, each in found.items() if each.possible)
         about = f"of a {intent['state']} intent" if intent is not None else "without an intent"
         impossible = f"this action does not apply to a dead letter `{letter['reason']}` {about}"
         raise OperatorRefused(f"{impossible if chosen is None else chosen.text}. Possible now: {possible or 'nothing'}")
     say(f"{chosen.command}: {chosen.text}")
-    if wish.answer is not None:
-        say(f"the stored answer will be {wish.answer.status}, {len(wish.answer.body)} bytes")
-    so_far, given = (case.held and case.held.row.reference), (wish.outcome and wish.outcome.reference)
+    if options.answer is not None:
+        say(f"the stored answer will be {options.answer.status}, {len(options.answer.body)} bytes")
+    so_far, given = (case.held and case.held.row.reference), (options.outcome and options.outcome.reference)
     if so_far is not None and given is not None and so_far != given:
         say(
             f"WARNING: the recorded provider reference is {so_far}, yours is {given}. Both may exist; this opens a "
@@ -143,13 +145,15 @@ def _preview(case: DecisionCase, wish: Wish, catalogue: Catalogue) -> None:
         )
 
 
-async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, case: DecisionCase, wish: Wish) -> Wish:
+async def _confirmed(
+    connection: AsyncConnection[Any], catalogue: Catalogue, case: DecisionCase, options: DecisionOptions
+) -> DecisionOptions:
     """Ask the provider and show its answer; returns the action with the confirmed outcome. Raises OperatorRefused."""
     from idem.outbox.domain.outcomes import name
     from idem.outbox.operator import confirmation
 
-    assert wish.outcome is not None and case.intent is not None and case.held is not None
-    reference, intent = wish.outcome.reference, case.intent["id"]
+    assert options.outcome is not None and case.intent is not None and case.held is not None
+    reference, intent = options.outcome.reference, case.intent["id"]
     confirmed = await confirmation.ask(connection, catalogue, intent, reference)
     found = confirmed.object
     if found is not None:
@@ -160,60 +164,64 @@ async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, cas
         say(f"the provider says: {text(confirmation.said(confirmed))}")
     operation = catalogue.cautious(case.held.row.operation, case.held.row.provider).operation
     other = await confirmation.of_another(connection, intent, reference)
-    if wish.unchecked:
-        doubt = confirmation.against(confirmed, wish.outcome, operation, other)
+    if options.unchecked:
+        doubt = confirmation.against(confirmed, options.outcome, operation, other)
         say(f"WARNING: UNCHECKED: {doubt or 'you skip the check'}. idem stores your statement permanently")
-    outcome = confirmation.outcome_to_record(confirmed, wish.outcome, operation, unchecked=wish.unchecked, other=other)
-    return replace(wish, outcome=outcome, confirmed=confirmed)
+    outcome = confirmation.outcome_to_record(
+        confirmed, options.outcome, operation, unchecked=options.unchecked, other=other
+    )
+    return replace(options, outcome=outcome, confirmed=confirmed)
 
 
-async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: DecisionCase, wish: Wish) -> dict[str, Any]:
+async def _do(
+    connection: AsyncConnection[Any], catalogue: Catalogue, case: DecisionCase, options: DecisionOptions
+) -> dict[str, Any]:
     from idem.outbox.operator import actions, dead_letters
     from idem.outbox.settle.rendering import Renderer
 
     letter_id, seen = case.letter["id"], case.letter["seen"]
-    words: dict[str, Any] = {"by": wish.by, "reason": wish.reason}
+    words: dict[str, Any] = {"by": options.by, "reason": options.reason}
     if dead_letters.is_of_handler(case.letter["reason"], case.letter["details"]):
-        act = dead_letters.run_again if wish.act == "redrive" else dead_letters.skip_event
+        act = dead_letters.run_again if options.act == "redrive" else dead_letters.skip_event
         await act(connection, letter_id, seen=seen, **words)
         about = case.letter["details"]
         return {
-            "action": "handler_redriven" if wish.act == "redrive" else "handler_skipped",
+            "action": "handler_redriven" if options.act == "redrive" else "handler_skipped",
             "handler": about["handler"], "event": f"{about['intent']} number {about['number']}",
         }  # fmt: skip
-    if case.intent is None and wish.act == "redrive":
+    if case.intent is None and options.act == "redrive":
         await dead_letters.try_event_again(connection, letter_id, seen=seen, **words)
         return {"action": "tried_again", "event": case.letter["details"].get("event")}
     if case.intent is None:
         await dead_letters.discard(connection, letter_id, seen=seen, **words)
         return {"action": "discarded"}
     intent, words["version"] = case.intent["id"], case.intent["version"]
-    match wish.act:
+    match options.act:
         case "completed":
-            assert wish.outcome is not None
+            assert options.outcome is not None
             done = await actions.resolve_completed(
                 connection,
                 catalogue,
                 Renderer(),
                 intent,
-                wish.outcome,
-                answer=wish.answer,
+                options.outcome,
+                answer=options.answer,
                 letter=letter_id,
-                confirmed=wish.confirmed,
+                confirmed=options.confirmed,
                 **words,
             )
         case "failed_retryable":
             done = await actions.resolve_failed(
-                connection, catalogue, intent, know_it_did_not_happen=wish.sure, letter=letter_id, **words
+                connection, catalogue, intent, know_it_did_not_happen=options.sure, letter=letter_id, **words
             )
         case "redrive":
-            words |= {"know_it_did_not_happen": wish.sure, "new_provider_key": wish.new_key}
+            words |= {"know_it_did_not_happen": options.sure, "new_provider_key": options.new_key}
             done = await actions.redrive(connection, catalogue, intent, **words)
         case "closed":
             await dead_letters.close_dead_letter(connection, letter_id, seen=seen, **words)
             return {"action": "closed", "state": case.intent["state"]}
         case "discard":
-            await dead_letters.discard(connection, letter_id, seen=seen, by=wish.by, reason=wish.reason)
+            await dead_letters.discard(connection, letter_id, seen=seen, by=options.by, reason=options.reason)
             return {"action": "discarded"}
     written = asdict(done)
     return {name: written[name] for name in ("action", "state", "status")}

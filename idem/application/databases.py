@@ -36,7 +36,7 @@ class Databases:
             return known
         row = adapter.row(SECRET, {})
         if row is None:
-            hidden = preconditions.hindrances(preconditions.SessionStanding(*adapter.row(preconditions.HINDRANCES, {})))
+            hidden = preconditions.hindrances(preconditions.SessionAccess(*adapter.row(preconditions.HINDRANCES, {})))
             raise StoreUnavailable("; ".join(map(str, hidden)) or NOT_INSTALLED)
         check_marks(row.environment, providers)
         secret = bytes(row.secret)

@@ -124,9 +124,9 @@ class Waiting:
             if request in ended or any(each.until <= now or (each.new and each.ours) for each in waiters)
         )
         while chunk := list(islice(asked, KEYS_A_STATEMENT)):
-            stand = {chunk[row.number]: status_of(row) for row in await rows(STATUS, columns(chunk))}
+            found = {chunk[row.number]: status_of(row) for row in await rows(STATUS, columns(chunk))}
             for request in chunk:
-                self._answer(here[request], stand.get(request), request in ended)
+                self._answer(here[request], found.get(request), request in ended)
 
     def hurry(self) -> None:
         """The time of all is over: the next look answers them."""

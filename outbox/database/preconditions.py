@@ -18,7 +18,7 @@ ENCODING: Final = "UTF8"
 
 
 @dataclass(frozen=True, slots=True)
-class SessionStanding:
+class SessionAccess:
     """How this session stands to the database. `hidden` are tables of idem whose rows a policy may hide from it;
     `hidden_from_owner` are those that hide them from their owner, in whose name functions of idem run."""
 
@@ -57,7 +57,7 @@ SELECT current_user::text AS role, pg_get_userbyid(n.nspowner)::text AS owner,
 """
 
 
-def hindrances(found: SessionStanding) -> list[Hindrance]:
+def hindrances(found: SessionAccess) -> list[Hindrance]:
     """Everything that keeps idem from working in such a session."""
     wrong: list[Hindrance] = []
     if found.encoding != ENCODING:
@@ -101,7 +101,7 @@ async def read(connection: AsyncConnection[Any]) -> list[Hindrance]:
 
     found = await (await connection.cursor(row_factory=tuple_row).execute(HINDRANCES)).fetchone()
     assert found is not None
-    return hindrances(SessionStanding(*found))
+    return hindrances(SessionAccess(*found))
 
 
 async def refuse(connection: AsyncConnection[Any]) -> None:

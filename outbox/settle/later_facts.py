@@ -33,7 +33,7 @@ SELECT (SELECT c.status FROM ours c WHERE c.id = %(row)s) AS call,
 LOCK_INTENT = "SELECT n.state FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE SKIP LOCKED"
 
 
-async def tell(
+async def record_fact(
     connection: AsyncConnection[Any],
     row_id: UUID,
     intent_id: UUID,

@@ -180,7 +180,7 @@ async def _emit_fact(connection: AsyncConnection[Any], event_row: UUID, what: Re
         return "agrees"
     # Whoever was asked once is not asked again: what was seen waits for the row, or speaks of an earlier key.
     stored, no_news = await hints.answered(connection, event_row, match.intent_id) if what.recorded else (False, False)
-    told = await later_facts.tell(
+    told = await later_facts.record_fact(
         connection, match.row_id, match.intent_id, what.evidence(),
         token=event_row, status=event.status, fields=event.fields, recorded=what.recorded,
         explained=no_news or await key_rotation.is_cancelled(connection, match.row_id, provider_key(event.key)),

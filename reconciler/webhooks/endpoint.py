@@ -50,10 +50,10 @@ def routes(
     database: Database, catalogue: Catalogue, settings: EndpointSettings | None = None, *, prefix: str = "/webhooks"
 ) -> list[Route]:
     """The routes of the events, to be mounted: `/webhooks/{provider}` tries the secrets of all its accounts."""
-    desk = _Desk(database, catalogue, settings or EndpointSettings())
+    context = _EndpointContext(database, catalogue, settings or EndpointSettings())
     return [
-        route(f"{prefix}/{{provider}}", POST=desk.take),
-        route(f"{prefix}/{{provider}}/{{account}}", POST=desk.take),
+        route(f"{prefix}/{{provider}}", POST=context.take),
+        route(f"{prefix}/{{provider}}/{{account}}", POST=context.take),
     ]
 
 
@@ -62,7 +62,7 @@ def application(database: Database, catalogue: Catalogue, settings: EndpointSett
     return http.application([*routes(database, catalogue, settings), route("/healthz", GET=alive)], unrouted)
 
 
-class _Desk:
+class _EndpointContext:
     """Who takes deliveries in one process."""
 
     def __init__(self, database: Database, catalogue: Catalogue, settings: EndpointSettings) -> None:

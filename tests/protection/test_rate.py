@@ -77,8 +77,8 @@ async def test_the_rate_is_divided_by_those_who_live(spine: Spine) -> None:
     await counted(first, spine)
     assert [each.lanes[0].lane.pacer.rate for each in (first, second)] == [RATE / 2, RATE / 2]
     async with spine.database.connection() as connection:
-        await third.desk.life.beat(connection)
-        await third.desk.life.census.count(connection)
+        await third.context.life.beat(connection)
+        await third.context.life.census.count(connection)
         assert await fleet.serving(connection) == Serving(2, 1)
     assert third.lanes[0].lane.pacer.rate == pytest.approx(RATE / 4)
     await counted(first, spine)

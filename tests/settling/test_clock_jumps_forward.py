@@ -20,7 +20,7 @@ LONGEST = KEYED.flight_limit + KEYED.pause_allowance + LEASE
 async def beat(spine: Spine, reconciler: Reconciler) -> None:
     """A sign of life, which compares the clocks."""
     async with spine.database.connection() as connection:
-        await reconciler.desk.life.beat(connection)
+        await reconciler.context.life.beat(connection)
 
 
 async def look(reconciler: Reconciler, times: int = 4) -> None:
@@ -60,7 +60,7 @@ async def test_what_was_quiet_before_the_jump_stays_so_and_nothing_is_raised_twi
     intent = await unknown(spine)
     reconciler = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=LEASE), slots=4, margin=1)
     (lane,) = (each for each in reconciler.lanes if each.name.provider == "keyed")
-    life = reconciler.desk.life
+    life = reconciler.context.life
     try:
         await beat(spine, reconciler)
         with stepped(spine.url, HOUR):

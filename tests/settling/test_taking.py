@@ -54,7 +54,7 @@ async def test_one_pass_asks_about_all_that_is_due(backlog: Spine, slots: int, l
     await one.lanes[0].start_all(asyncio.Event())
     await one.lanes[0].finish()
     await one.close()
-    assert sum(one.desk.settled.values()) == UNKNOWN
+    assert sum(one.context.settled.values()) == UNKNOWN
     assert backlog.effects() == UNKNOWN
 
 
@@ -69,7 +69,7 @@ async def test_a_stop_takes_nothing_more(backlog: Spine) -> None:
     await taking
     await one.lanes[0].finish()
     await one.close()
-    assert sum(one.desk.asked.values()) == 2
+    assert sum(one.context.asked.values()) == 2
 
 
 async def test_rows_and_events_leave_each_other_a_slot(spine: Spine) -> None:

@@ -158,7 +158,7 @@ async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
     async with spine.database.connection() as connection, connection.transaction():
         refunded = Evidence("webhook", "later_fact", reference="pay_1")
         # As for a call that we have cancelled: of any other at rest nothing is told before the provider was asked.
-        told = await later_facts.tell(
+        told = await later_facts.record_fact(
             connection, row["id"], intent, refunded, token=uuid4(), status="refunded", fields={}, explained=True
         )
         assert told == "told"
@@ -178,7 +178,7 @@ async def test_a_later_fact_waits_for_nobody_who_holds_the_row(hooks: Hooks) -> 
         await holder.execute("SELECT FROM idem.outbox FOR UPDATE")
         async with database.connection() as connection:
             fact = Evidence("webhook", "later_fact", reference="pay_1")
-            told = await later_facts.tell(
+            told = await later_facts.record_fact(
                 connection, row["id"], intent, fact, token=uuid4(), status="refunded", fields={}
             )
     assert told == "locked"

@@ -43,7 +43,7 @@ class StripeCounter:
 
     def body(self, account: BankAccount, change: Changed) -> bytes | None:
         """The event of a change, as a webhook carries it; None if it has been called off."""
-        return encoded(event(self._register, account, change)) if self._register.stands(change) else None
+        return encoded(event(self._register, account, change)) if self._register.is_current(change) else None
 
     async def serve(
         self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted

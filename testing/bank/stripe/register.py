@@ -35,7 +35,7 @@ class Register:
         if (kind := change.patch.get("object")) is not None:
             self._kinds[change.account, kind][change.object] = None
 
-    def stands(self, change: Changed) -> bool:
+    def is_current(self, change: Changed) -> bool:
         """Whether nothing has called it off."""
         return change.id not in self._called_off
 

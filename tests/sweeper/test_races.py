@@ -129,6 +129,7 @@ async def test_two_sweepers_at_once_sweep_each_row_once(rows: Any, database: Dat
 
 KILLED = """
 import asyncio, sys
+from fix_settings import with_constants
 from fix_spine import catalogue
 from idem.outbox.database.pool import Database
 from idem.outbox.settle import pages

@@ -64,10 +64,7 @@ def test_configurations_are_opened_in_one_place() -> None:
                 case ast.Attribute(value=ast.Name(id="configuration"), attr="load" | "explain"):
                     found.add((path.relative_to(ROOT).as_posix(), node.attr))
     allowed = {"Configuration", "source"}
-    assert {path for path, name in found if name not in allowed} == {
-        "cli/base/opening.py",
-        "cli/demo/stage.py",  # an installation of its own
-    }
+    assert {path for path, name in found if name not in allowed} == {"cli/base/opening.py"}
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

@@ -266,7 +266,7 @@ def test_a_pattern_costs_its_length_times_that_of_the_text(text: str) -> None:
         (r"^(([a-z]{1,50}){1,50}){2}$", "counts too far"),
         (r"[[a]]", "different things"),
         (r"[a&&b]", "different things"),
-        (r"(a", "no regular expression"),
+        (r"(a", "not a regular expression"),
     ],
 )
 def test_a_pattern_that_cannot_be_run_so_is_refused_at_the_start(text: str, said: str) -> None:

@@ -57,10 +57,12 @@ class Waiters:
     async def run(self, stop: asyncio.Event) -> None:
         """Look until `stop` is set and every waiter is answered."""
         trouble = Trouble("api waiting")
+        # No second of an idle process is spent on looking whether it should stop.
+        waking = asyncio.create_task(self._wake_at(stop))
         while not (stop.is_set() and not self._waiting):
             if not self._waiting:
                 self._somebody.clear()
-                await wait(self._somebody, 1.0)
+                await self._somebody.wait()
                 continue
             telemetry.waiting(len(self))
             try:
@@ -85,7 +87,12 @@ class Waiters:
                     max(self._poll, SECONDS_A_KEY * self._waiting.requests) if not self._closing else 0.01
                 )
             telemetry.waiting(len(self))
+        waking.cancel()
         await self._hang_up()
+
+    async def _wake_at(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._somebody.set()
 
     async def _look(self) -> None:
         connection = await self._dedicated()

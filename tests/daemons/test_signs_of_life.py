@@ -37,7 +37,7 @@ async def test_signs_of_life_that_fail_are_told_by_the_process(db_url: str, monk
                 await asyncio.sleep(0.02)
         stop.set()
         await living
-    told = [line["event"] for line in lines if line["event"].startswith("sign_of_life")]
+    told = [line["event"] for line in lines if line["event"].startswith("heartbeat_")]
     assert told == ["heartbeat_lost", "heartbeat_back"]
     assert lines[0]["sqlstate"] == "55P03"
     await database.close()

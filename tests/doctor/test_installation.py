@@ -139,7 +139,7 @@ async def test_the_wrong_environment_is_an_error(desk: Desk, doctor: Doctor) -> 
     assert [each["level"] for each in await doctor("environment")] == ["ok"]
     desk.environment["IDEM_ENVIRONMENT"] = "production"
     (found,) = await doctor("environment")
-    assert found["level"] == "error" and "environment test" in found["what"] and "production" in found["what"]
+    assert found["level"] == "error" and "this database is test" in found["what"] and "production" in found["what"]
 
 
 @pytest.mark.parametrize(

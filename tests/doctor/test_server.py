@@ -147,11 +147,11 @@ async def test_rows_written_by_a_clock_that_was_ahead_are_shown(desk: Desk, doct
                     " WHERE status = 'unknown' RETURNING id")  # fmt: skip
     (waits, unknown) = [each for each in await doctor("clock") if each["level"] != "ok"]
     assert waits["level"] == "error" and waits["what"].startswith("2 open rows") and "1 of them is" in waits["what"]
-    assert unknown["level"] == "warning" and "1 open row was sent first is not known" in unknown["what"]
+    assert unknown["level"] == "warning" and "does not know when 1 open row was first sent" in unknown["what"]
     await Sweeper(spine.database, spine.catalogue).run_once()
     await spine.advance(100 * 86400)
     (unknown,) = [each for each in await doctor("clock") if each["level"] != "ok"]
-    assert "1 open row was sent first is not known" in unknown["what"]
+    assert "does not know when 1 open row was first sent" in unknown["what"]
 
 
 async def test_a_database_clock_that_went_back_is_found(desk: Desk, doctor: Doctor) -> None:

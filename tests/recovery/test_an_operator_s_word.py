@@ -55,7 +55,7 @@ async def test_lost_says_what_was_left_and_until_when_and_no_daemon_does_it_agai
     desk.spine.accepted("b", operation="pay.keyed")
     await another_database(desk)
     asked = await desk.cli("recover", "--lost", "--reason", "restored")
-    assert asked.code == 1 and "1 rows will become unknown" in asked.err and "1 rows will stay" in asked.err
+    assert asked.code == 1 and "1 rows will become unknown" in asked.err and "1 rows will not change" in asked.err
     done = await desk.cli("recover", "--lost", "--reason", "restored", "--yes", "--json")
     found = done.data
     assert (found["rows"], found["became"], found["left"], found["open"]) == (1, "unknown", 1, 0)

@@ -32,7 +32,7 @@ async def test_the_counts_come_before_the_question_and_no_changes_nothing(desk: 
         other.rollback()
     assert done.code != 0 and "nothing was changed" in done.err
     counted, _, _ = done.err.partition("[y/N]")
-    for words in ("2 rows will become unknown", "2 rows will stay", "the last until", "3 rows are claimed, unknown"):
+    for words in ("2 rows will become unknown", "2 rows will not change", "the last until", "3 rows are claimed, unknown"):
         assert words in counted, done.err
     assert await everything(desk) == before
 
@@ -41,7 +41,7 @@ async def test_what_was_counted_is_what_is_done(desk: Desk) -> None:
     await one_of_each(desk)
     asked = await desk.cli("recover", "--lost", "--reason", "restored", "--json", answer="y\n")
     assert asked.code == 0, asked.err
-    assert "2 rows will become unknown" in asked.err and "2 rows will stay" in asked.err
+    assert "2 rows will become unknown" in asked.err and "2 rows will not change" in asked.err
     assert [asked.data[name] for name in ("rows", "left", "open", "waiting")] == [2, 2, 3, 0]
 
 

@@ -50,7 +50,7 @@ def test_from_nothing_every_way_makes_the_same(empty_database: str, upgraded: st
 def test_a_revision_that_fails_leaves_nothing(db_url: str, tmp_path: Path) -> None:
     before = dump(db_url)
     failing = revisions.with_another(tmp_path / "failing", "next_fails")
-    with pytest.raises(runner.MigrationError, match=r"rolled back whole: division by zero"):
+    with pytest.raises(runner.MigrationError, match=r"rolled back completely: division by zero"):
         runner.upgrade(db_url, environment=ENVIRONMENT, scripts=failing)
     assert dump(db_url) == before
     assert runner.upgrade(db_url, environment=ENVIRONMENT).up_to_date
@@ -119,7 +119,7 @@ def test_live_traffic_goes_on_while_the_schema_is_upgraded(db_url: str, scripts:
 def test_a_database_at_the_next_revision_is_left_alone_by_this_version(upgraded: str) -> None:
     """By the command and in their own migration."""
     before = dump(upgraded)
-    with pytest.raises(runner.MigrationError, match=r"does not know .*0002.*the version of idem that made it"):
+    with pytest.raises(runner.MigrationError, match=r"does not know .*0002.*the version of idem that created it"):
         runner.upgrade(upgraded, environment=ENVIRONMENT)
     address = upgraded.replace("postgresql://", "postgresql+psycopg://", 1)
     with (

@@ -66,7 +66,7 @@ async def test_lost_says_what_was_left_and_until_when_and_no_daemon_does_it_agai
     await meets(desk, moved=FAR)
     assert await statuses(desk) == ["unknown", "pending", "pending"], "what was accepted since is not doubted"
     again = await desk.cli("recover", "--lost", "--reason", "again", "--yes")
-    assert "1 rows stay as they were" in again.err and "the last until" in again.err
+    assert "1 rows are unchanged" in again.err and "the last until" in again.err
 
 
 async def test_lossless_takes_back_what_daemons_doubted_and_not_what_lost_has_said(desk: Desk) -> None:

@@ -147,12 +147,12 @@ class Children:
         return ended
 
     def _run(self, child: Child) -> None:
-        leash = ["-m", "idem.cli.group.parent_watch", str(os.getpid()), f"{self.grace:g}"]
+        watch = ["-m", "idem.cli.group.parent_watch", str(os.getpid()), f"{self.grace:g}"]
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(child.log.open("ab")) if child.log is not None else None
             child.started, child.life = boottime(), uuid4().hex
             child.popen = subprocess.Popen(
-                [sys.executable, *leash, child.module, *child.arguments],
+                [sys.executable, *watch, child.module, *child.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log if log is not None else _STANDARD_ERROR,
                 stderr=log,

@@ -24,7 +24,7 @@ def tie(parent: int, grace: float) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM if grace else signal.SIGKILL)
     if os.getppid() != parent:  # it died before this call
         os._exit(1)
-    threading.Thread(target=_watch, args=(parent, grace), name="leash", daemon=True).start()
+    threading.Thread(target=_watch, args=(parent, grace), name="parent-watch", daemon=True).start()
 
 
 def _watch(parent: int, grace: float) -> None:

@@ -90,7 +90,7 @@ def processes_of(demo: int, home: Path) -> dict[int, str]:
             text = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-        if f"leash {demo} " in text or str(home) in text:
+        if f"parent_watch {demo} " in text or str(home) in text:
             found[int(place.name)] = text
     found.pop(demo, None)
     found.pop(os.getpid(), None)

@@ -47,7 +47,7 @@ async def test_everything_runs_and_ends_with_0(desk: Desk, unused_tcp_port: int,
         assert (again.content, again.headers["idempotent-replayed"]) == (paid.content, "true")
         assert desk.spine.effects() == 1
         assert await group.stop() == 0
-    assert left_of(f"leash {group.pid} ") == {}
+    assert left_of(f"parent_watch {group.pid} ") == {}
     ended = await desk.spine.all("SELECT kind, ended_how FROM idem.daemons")
     assert {(row["kind"], row["ended_how"]) for row in ended} == {
         (kind, "clean") for kind in ("worker", "sweeper", "reconciler", "api")
@@ -178,7 +178,7 @@ async def test_ib_172_a_second_signal_changes_nothing(desk: Desk, unused_tcp_por
         assert await group.end() == 0
     assert await desk.state(intent) == ("completed", None)
     assert len(desk.spine.bank.log.sends()) == desk.spine.effects() == 1
-    assert left_of(f"leash {group.pid} ") == {}
+    assert left_of(f"parent_watch {group.pid} ") == {}
 
 
 async def test_the_daemons_do_not_outlive_a_supervisor_that_is_killed(
@@ -192,7 +192,7 @@ async def test_the_daemons_do_not_outlive_a_supervisor_that_is_killed(
         group.process.kill()
         await asyncio.sleep(0.5)
         release.set()
-        await eventually(lambda: not left_of(f"leash {group.pid} "), 20)
+        await eventually(lambda: not left_of(f"parent_watch {group.pid} "), 20)
     assert await desk.state(intent) == ("completed", None)
     ended = await desk.spine.all("SELECT ended_how FROM idem.daemons WHERE kind <> 'api'")
     assert {row["ended_how"] for row in ended} == {"clean"}
@@ -260,7 +260,7 @@ async def test_a_taken_port_is_said_before_anything_starts(desk: Desk, linux: No
         port = taken.getsockname()[1]
         async with command("run", "--port", str(port), env=desk.environment) as group:
             assert await group.end() == 2
-    assert f"127.0.0.1:{port} cannot be listened on: another process is listening there" in group.said
+    assert f"cannot listen on 127.0.0.1:{port}: another process is listening there" in group.said
     assert not group.named("process_started")
 
 

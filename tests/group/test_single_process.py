@@ -167,7 +167,7 @@ async def test_a_daemon_that_fails_ends_all_when_the_others_have_finished(
     assert await desk.state(intent) == ("completed", None)
     assert desk.spine.effects() == 1
     [line] = process.named("daemon_failed")
-    assert "RuntimeError" in line["error"] and "exit code 1" in line["do"]
+    assert "RuntimeError" in line["error"] and "exits with code 1" in line["do"]
     assert "sweeper failed" in process.said.splitlines()[-1]
     assert "Traceback" not in process.said and "4242" not in process.said
     ended = await desk.spine.all("SELECT kind, ended_how FROM idem.daemons")
@@ -185,7 +185,7 @@ async def test_a_taken_port_is_said_before_anything_starts(
         arguments = ("run", *((SINGLE,) if single else ()), *free, option, str(port), "--log", "json")
         async with command(*arguments, env=desk.environment) as process:
             assert await process.end() == 2
-    assert f"127.0.0.1:{port} cannot be listened on: another process is listening there" in process.said
+    assert f"cannot listen on 127.0.0.1:{port}: another process is listening there" in process.said
     assert "Traceback" not in process.said
     assert await desk.spine.all("SELECT FROM idem.daemons") == []
 
@@ -194,7 +194,7 @@ async def test_one_port_for_both_is_said_before_anything_starts(desk: Desk, unus
     port = str(unused_tcp_port)
     async with command("run", SINGLE, "--port", port, "--metrics-port", port, env=desk.environment) as process:
         assert await process.end() == 2
-    assert f"127.0.0.1:{port} cannot be listened on" in process.said and "Traceback" not in process.said
+    assert f"cannot listen on 127.0.0.1:{port}" in process.said and "Traceback" not in process.said
     assert await desk.spine.all("SELECT FROM idem.daemons") == []
 
 

@@ -40,7 +40,7 @@ async def test_a_group_whose_log_nobody_reads_any_more_goes_on(desk: Desk, unuse
 
         await eventually(completed)
         assert group.returncode is None
-        workers = [pid for pid, line in left_of(f"leash {group.pid} ").items() if " worker run" in line]
+        workers = [pid for pid, line in left_of(f"parent_watch {group.pid} ").items() if " worker run" in line]
         os.kill(workers[0], signal.SIGKILL)
         another = await desk.pending("k2")
 

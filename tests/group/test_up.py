@@ -76,9 +76,9 @@ async def test_what_it_prints_works_and_stays_and_nothing_outlives_a_sigkill(fol
         assert len(lines) == 2
         for status in lines:
             assert "nothing is open" in await shell(status, cwd=folder)
-        assert len(left_of(f"leash {running.pid} ")) == 5
+        assert len(left_of(f"parent_watch {running.pid} ")) == 5
         running.process.kill()
-        await eventually(lambda: not left_of(str(folder), f"leash {running.pid} "), 20)
+        await eventually(lambda: not left_of(str(folder), f"parent_watch {running.pid} "), 20)
     assert "Traceback" not in running.said
 
     async with up(folder) as later:
@@ -91,7 +91,7 @@ async def test_what_it_prints_works_and_stays_and_nothing_outlives_a_sigkill(fol
         fresh = await shell(pasted(later))
         assert fresh.startswith("HTTP/1.1 201") and "idempotent-replayed" not in fresh.lower()
         assert await later.stop(signal.SIGTERM) == 0
-        assert left_of(str(folder), f"leash {later.pid} ") == {}
+        assert left_of(str(folder), f"parent_watch {later.pid} ") == {}
     for secret in (".idem/up/token", ".idem/up/bank.token", ".idem/up/bank.json"):
         assert (folder / secret).stat().st_mode & 0o077 == 0
 
@@ -112,7 +112,7 @@ async def test_a_taken_port_is_said_with_what_to_do(folder: Path) -> None:
         port = taken.getsockname()[1]
         async with command("up", "--port", str(port), env={}, cwd=folder) as running:
             assert await running.end() == 2
-    assert f"127.0.0.1:{port} cannot be listened on: another process is listening there" in running.said
+    assert f"cannot listen on 127.0.0.1:{port}: another process is listening there" in running.said
     assert "--port 0" in running.said
     assert not (folder / ".idem/up/database").exists()
 
@@ -125,11 +125,11 @@ async def test_ctrl_c_before_it_is_up_leaves_nothing(folder: Path) -> None:
             running.process.send_signal(signal.SIGINT)
             assert await running.end() == 0
             assert "Traceback" not in running.said
-        assert left_of(f"leash {running.pid} ") == {}
+        assert left_of(f"parent_watch {running.pid} ") == {}
         await eventually(lambda: not left_of(str(folder)), 20)
     async with up(folder) as again:
         assert await again.stop(signal.SIGINT) == 0
-        assert left_of(str(folder), f"leash {again.pid} ") == {}
+        assert left_of(str(folder), f"parent_watch {again.pid} ") == {}
 
 
 async def test_on_a_database_and_a_configuration_of_ones_own(desk: Desk, folder: Path, curl: None) -> None:
@@ -137,7 +137,7 @@ async def test_on_a_database_and_a_configuration_of_ones_own(desk: Desk, folder:
     async with up(folder, **desk.environment) as running:
         line = pasted(running)
         assert "-d @params.json" in line and "/v1/intents/pay.keyed" in line
-        assert not [text for text in left_of(f"leash {running.pid} ").values() if "bank" in text]
+        assert not [text for text in left_of(f"parent_watch {running.pid} ").values() if "bank" in text]
         (folder / "params.json").write_text('{"amount": 5}')
         answer = await shell(f"cd {folder} && {line}")
         assert answer.startswith("HTTP/1.1 201"), answer

@@ -149,7 +149,7 @@ def test_a_server_that_is_not_there_is_named_by_its_variable(project: Project):
     project.write(test_one="def test_one(idem_database): pass\n")
     run = project.run(IDEM_TEST_DATABASE_URL="postgresql://u:secret@127.0.0.1:9/x")
     assert run.code == 1
-    assert "cannot be reached" in run.output and "IDEM_TEST_DATABASE_URL" in run.output
+    assert "cannot reach the server for tests" in run.output and "IDEM_TEST_DATABASE_URL" in run.output
     assert "secret" not in run.output
 
 

@@ -166,7 +166,7 @@ def remember(found: dict[Path, set[str]]) -> None:
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
     """The budget of hypothesis stands before a module that uses it is imported."""
-    # The core of the suite runs without hypothesis too: `make test-lowest` collects a file of each folder that it names.
+    # Without hypothesis the core runs too: `make test-lowest` collects each folder that it names a file of.
     if b"hypothesis" in module_path.read_bytes() and importlib.util.find_spec("hypothesis"):
         importlib.import_module("fix_fuzz")
 

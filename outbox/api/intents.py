@@ -56,47 +56,37 @@ async def _timeline(connection: AsyncConnection[Any], intent_id: UUID) -> list[d
     return [row | {"at": _time(row["at"]), "status": STEPS.get(row["status"])} for row in rows]
 
 
-# Each filter has an index that begins with it and ends with the id. A range over all its columns is estimated as many
-# rows: with any statistics the index gives the order, and a page reads what it shows.
-INTENTS = """
-SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+LISTED = """n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
        n.created_at, n.settled_at, k.expires_at
   FROM idem.intents n
   LEFT JOIN idem.outbox o ON o.intent_id = n.id
   LEFT JOIN idem.idempotency_keys k
     ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-   AND k.intent_id = n.id AND k.state <> 'expired'
+   AND k.intent_id = n.id AND k.state <> 'expired'"""
+"""What a list shows of an intent: its columns and where they come from, for `SELECT`."""
+# Each filter has an index that begins with it and ends with the id. A range over all its columns is estimated as many
+# rows: with any statistics the index gives the order, and a page reads what it shows.
+INTENTS = f"""
+SELECT {LISTED}
  WHERE n.id = ANY (ARRAY(
            SELECT m.id FROM idem.intents m
             WHERE (m.tenant_id, m.id) >= (%(tenant)s, %(low)s::uuid)
               AND (m.tenant_id, m.id) < (%(tenant)s, %(before)s)
             ORDER BY m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
-"""
-INTENTS_OF_STATE = """
-SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
-       n.created_at, n.settled_at, k.expires_at
-  FROM idem.intents n
-  LEFT JOIN idem.outbox o ON o.intent_id = n.id
-  LEFT JOIN idem.idempotency_keys k
-    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-   AND k.intent_id = n.id AND k.state <> 'expired'
+"""  # noqa: S608
+INTENTS_OF_STATE = f"""
+SELECT {LISTED}
  WHERE n.id = ANY (ARRAY(
            SELECT m.id FROM idem.intents m
             WHERE (m.state, m.tenant_id, m.id) >= (%(state)s, %(tenant)s, %(low)s::uuid)
               AND (m.state, m.tenant_id, m.id) < (%(state)s, %(tenant)s, %(before)s)
             ORDER BY m.state DESC, m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
-"""
+"""  # noqa: S608
 # A page of each state that is asked for, and of those the newest.
-INTENTS_OF_OPERATION = """
-SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
-       n.created_at, n.settled_at, k.expires_at
-  FROM idem.intents n
-  LEFT JOIN idem.outbox o ON o.intent_id = n.id
-  LEFT JOIN idem.idempotency_keys k
-    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-   AND k.intent_id = n.id AND k.state <> 'expired'
+INTENTS_OF_OPERATION = f"""
+SELECT {LISTED}
  WHERE n.id = ANY (ARRAY(
            SELECT p.id FROM unnest(%(states)s::text[]) AS s (state) CROSS JOIN LATERAL (
                   SELECT m.id FROM idem.intents m
@@ -106,7 +96,7 @@ SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.lab
                    ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
             ORDER BY p.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
-"""
+"""  # noqa: S608
 INTENT_OF_KEY = """
 SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
        n.created_at, n.settled_at, CASE WHEN k.state <> 'expired' THEN k.expires_at END AS expires_at

@@ -15,6 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from idem.outbox.api import intents as ledger
+from idem.outbox.api.intents import LISTED
 from idem.outbox.operator.search import span
 
 LOOKUPS: Final = 5000
@@ -70,14 +71,8 @@ SELECT ARRAY(SELECT m.id FROM idem.intents m
               ORDER BY m.id DESC LIMIT %(limit)s) AS ids,
        NULL::uuid AS stopped_at
 """
-FOUND = """
-SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
-       n.created_at, n.settled_at, k.expires_at
-  FROM idem.intents n
-  LEFT JOIN idem.outbox o ON o.intent_id = n.id
-  LEFT JOIN idem.idempotency_keys k
-    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-   AND k.intent_id = n.id AND k.state <> 'expired'
+FOUND = f"""
+SELECT {LISTED}
  WHERE n.id = ANY (%(ids)s)
  ORDER BY n.id DESC
 """

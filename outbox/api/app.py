@@ -97,6 +97,7 @@ class Api:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._waiters.run(stop))
+                group.create_task(self._waiters.wake_at(stop))
                 group.create_task(self._limits.run(stop))
         finally:
             await self._store.close()

@@ -55,10 +55,8 @@ class Waiters:
         self._somebody.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set and every waiter is answered."""
+        """Look until `stop` is set and every waiter is answered. `wake_at` runs beside it."""
         trouble = Trouble("api waiting")
-        # No second of an idle process is spent on looking whether it should stop.
-        waking = asyncio.create_task(self._wake_at(stop))
         while not (stop.is_set() and not self._waiting):
             if not self._waiting:
                 self._somebody.clear()
@@ -87,10 +85,10 @@ class Waiters:
                     max(self._poll, SECONDS_A_KEY * self._waiting.requests) if not self._closing else 0.01
                 )
             telemetry.waiting(len(self))
-        waking.cancel()
         await self._hang_up()
 
-    async def _wake_at(self, stop: asyncio.Event) -> None:
+    async def wake_at(self, stop: asyncio.Event) -> None:
+        """End the rest of `run` when `stop` is set: runs beside it, so that an idle one need not look every second."""
         await stop.wait()
         self._somebody.set()
 

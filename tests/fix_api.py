@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+from fix_server import KEPT
 from fix_spine import Spine
 
 from idem.outbox.api.app import Api
@@ -80,8 +81,6 @@ async def client(
         _, token = await tokens.create(connection, tenant, "test")
     async with (
         running(spine.url, catalogue or spine.catalogue, settings) as (api, url),
-        httpx.AsyncClient(
-            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60, limits=httpx.Limits()
-        ) as http,
+        httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60, limits=KEPT) as http,
     ):
         yield Client(url, token, http, api)

@@ -8,6 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import httpx
+
+KEPT = httpx.Limits(keepalive_expiry=None)
+"""For a client that sends many requests at once: httpx closes a connection whose time is over even where a request
+has just been given to it."""
+
 
 @dataclass(frozen=True)
 class Asked:

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import httpx
 from fix_api import PAY, Client
+from fix_server import KEPT
 
 
 @contextlib.asynccontextmanager
 async def waiters(api: Client, number: int, *, keys: int) -> AsyncIterator[list[asyncio.Task[httpx.Response]]]:
     """So many requests for so many different keys, all of which wait when this is entered."""
-    limits = httpx.Limits(max_connections=number, max_keepalive_connections=number)
     async with httpx.AsyncClient(
-        base_url=api.url, headers={"Authorization": f"Bearer {api.token}"}, timeout=120, limits=limits
+        base_url=api.url, headers={"Authorization": f"Bearer {api.token}"}, timeout=120, limits=KEPT
     ) as http:
         asked = []
         for n in range(number):

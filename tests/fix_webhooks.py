@@ -13,6 +13,7 @@ from uuid import UUID
 
 import httpx
 from fix_desk import Desk
+from fix_server import KEPT
 from fix_spine import Spine
 from standardwebhooks import Webhook as Official
 
@@ -159,7 +160,7 @@ async def hooking(desk: Desk, settings: EndpointSettings | None = None) -> Async
     desk.spine.catalogue = with_events(desk.spine.catalogue)
     async with (
         serving(desk.spine.url, desk.spine.catalogue, settings) as url,
-        httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(), trust_env=False) as http,
+        httpx.AsyncClient(base_url=url, timeout=60, limits=KEPT, trust_env=False) as http,
     ):
         yield Hooks(desk, url, http)
 

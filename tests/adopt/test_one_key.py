@@ -10,6 +10,7 @@ import pytest
 from adopt.proof_server import Street
 from adopt.shop import ORDER, Charge, define
 from adopt.working import count, work
+from fix_server import KEPT
 from fix_sql import query
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
@@ -35,7 +36,7 @@ async def test_fifty_requests_with_one_key_over_two_processes(
         street.server(shop_url, idem_toml, bank.url, driver) as one,
         street.server(shop_url, idem_toml, bank.url, driver) as other,
     ):
-        async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=100)) as client:
+        async with httpx.AsyncClient(timeout=60, limits=KEPT) as client:
             await asyncio.gather(*(client.get(f"{at.url}/moments") for at in (one, other) for _ in range(25)))
             asked = (
                 client.post(f"{at.url}{PATH}", headers={"Idempotency-Key": "k1"})

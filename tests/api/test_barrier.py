@@ -11,6 +11,7 @@ from collections import Counter
 import httpx
 import pytest
 from api_process import apis
+from fix_server import KEPT
 from fix_spine import Spine
 
 from idem.outbox.tenants import tokens
@@ -25,9 +26,8 @@ async def test_ib_126_two_hundred_at_once_are_one(spine: Spine) -> None:
     async with spine.database.connection() as connection:
         _, token = await tokens.create(connection, "t", "barrier")
     said: Counter[str] = Counter()
-    limits = httpx.Limits(max_connections=REQUESTS, max_keepalive_connections=REQUESTS)
     with apis(spine.url, spine.bank.url, 2) as addresses:
-        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60, limits=limits) as http:
+        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60, limits=KEPT) as http:
             # Connections stand before the barrier, so that the requests leave together.
             await asyncio.gather(*(http.get(f"{addresses[n % 2]}/healthz") for n in range(REQUESTS)))
             for round in range(ROUNDS):

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from fix_api import client
 from fix_desk import Desk
+from fix_server import KEPT
 from fix_settings import with_constants
 from fix_webhooks import OTHERS, READER, SCHEME, Hooks, event, secret, serving, signed, with_events
 
@@ -67,7 +68,7 @@ async def holding(desk: Desk, scheme: Held, settings: EndpointSettings | None = 
     desk.spine.catalogue = secrets_of(with_events(desk.spine.catalogue), scheme)
     async with (
         serving(desk.spine.url, desk.spine.catalogue, settings) as url,
-        httpx.AsyncClient(base_url=url, timeout=120, limits=httpx.Limits(max_connections=200), trust_env=False) as http,
+        httpx.AsyncClient(base_url=url, timeout=120, limits=KEPT, trust_env=False) as http,
     ):
         try:
             yield Hooks(desk, url, http)

@@ -1,7 +1,7 @@
 """Real PostgreSQL for every test: one template database a run, one clone a test.
 
-`IDEM_TEST_DATABASE_URL` (a superuser's) names a running server; `IDEM_TEST_CONTAINERS=1` starts one in a container;
-otherwise an embedded one is started, without fsync, by the programs of `IDEM_PG_BIN`, the wheel or the system.
+`IDEM_TEST_DATABASE_URL` (a superuser's) names a running server; otherwise an embedded one is started, without fsync, by
+the programs of `IDEM_PG_BIN`, the wheel or the system.
 """
 
 import dataclasses
@@ -29,11 +29,6 @@ def server() -> Iterator[str]:
     """The URL of a server on which this user may create databases."""
     if url := os.environ.get("IDEM_TEST_DATABASE_URL"):
         yield url
-    elif os.environ.get("IDEM_TEST_CONTAINERS") == "1":
-        from testcontainers.postgres import PostgresContainer
-
-        with PostgresContainer("postgres:16-alpine", driver=None) as container:
-            yield container.get_connection_url()
     else:
         home = os.environ.get("IDEM_TEST_HOME", str(Path(__file__).parent.parent / ".idem" / "test"))
         with acquire(home, durable=False, linger=1) as embedded:

@@ -73,6 +73,7 @@ PLACES = {
     "recovery/test_really_restored.py": "process",
     "serving/": "wire",
     "settling/test_stopped_process.py": "process",
+    "spine/test_in_a_container.py": "process",
     "stripe/test_localstripe.py": "campaign",
     "stripe/test_wire.py": "wire",
     "surroundings/test_surroundings.py": "process",

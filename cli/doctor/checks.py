@@ -121,11 +121,11 @@ async def round_of(config: Path | None, replicas: int) -> AsyncIterator[CheckRes
 async def _reach(examination: Examination) -> CheckResult | None:
     if examination.silent > 1:
         return error(
-            "database",
             f"the database accepts connections but did not answer twice in {CHECK_TIMEOUT:g} s (its content was not "
             "checked further)",
             "Check what is in between: a pooler that is paused or waits for its server, a load balancer, a firewall. "
             "If it is the server itself, check its log and its disks",
+            "database",
         )
     try:
         examination.connection = await examination.connect()
@@ -133,45 +133,34 @@ async def _reach(examination: Examination) -> CheckResult | None:
         explained = explain(failed)
         what = explained[0] if explained and str(failed) else f"the database did not answer in {2 * CONNECT_TIMEOUT} s"
         return error(
-            "database",
             f"{what} (its content was not checked further)",
             "Is it running, and reachable from here? Check host and port in IDEM_DATABASE_URL, the network, and "
             "pg_hba.conf. Until it is back clients get 503 and idem sends nothing; the daemons then continue by "
             "themselves",
+            "database",
         )
     return None
 
 
 def _begin(config: Path | None, replicas: int) -> tuple[list[CheckResult], Examination | None]:
     from idem.cli.base import opening
-    from idem.outbox.config import Configuration
 
-    found: Configuration | None = None
+    found, name = None, "configuration"
     if not opening.is_written(config) and not os.environ.get(VARIABLE):
-        findings = [
-            warning(
-                "configuration",
-                "there is no idem.toml here: providers, operations, standbys and pools were not checked",
-                "Run idem doctor where the daemons run, or give their file with -c",
-            )
-        ]
+        what = "there is no idem.toml here: providers, operations, standbys and pools were not checked"
+        findings = [warning(what, "Run idem doctor where the daemons run, or give their file with -c", name)]
     else:
-        findings = contracts.configuration(opening.findings(config))
+        findings = list(contracts.configuration(opening.findings(config)))
         try:
             found = opening.configuration(config)
         except ConfigError:
-            findings.append(
-                warning(
-                    "configuration",
-                    "the configuration cannot be used, so checks that depend on it were skipped",
-                    "Correct the mistakes above, then run idem doctor again",
-                )
-            )
+            what = "the configuration cannot be used, so checks that depend on it were skipped"
+            findings.append(warning(what, "Correct the mistakes above, then run idem doctor again", name))
     try:
         address = opening.address(config)
     except ConfigError as wrong:
         problem = "; ".join(wrong.problems)
-        findings.append(error("database", problem, "Correct it: nothing else can be checked without a database"))
+        findings.append(error(problem, "Correct it: nothing else can be checked without a database", "database"))
         return findings, None
     limits = DoctorSettings() if found is None else found.settings.doctor
     return findings, Examination(address, replicas, found, limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, error, ok, warning
+from idem.cli.doctor.findings import Findings, error, ok, warning
 
 CLOCK = "SELECT clock_timestamp() AS now"
 # A sign of life from the future was written before the clock went back.
@@ -18,7 +18,7 @@ TENTH = 10
 SHORTEST = 900.0
 
 
-async def clocks(examination: Examination) -> list[CheckResult]:
+async def clocks(examination: Examination) -> Findings:
     """Compare this machine's clock with the database's, within the round-trip time."""
     before = datetime.now(UTC)
     there = (await examination.one(CLOCK))["now"]
@@ -32,10 +32,10 @@ async def clocks(examination: Examination) -> list[CheckResult]:
         allowance = min((contract.pause_allowance for contract in contracts), default=SHORTEST)
     do = "Check NTP on both machines (timedatectl, chronyc tracking)"
     if (off - doubt) * TENTH > allowance:
-        return [error("clock", f"{what}: more than a tenth of the shortest pause_allowance, {allowance:g} s", do)]
-    if off - doubt > examination.limits.clock:
-        return [warning("clock", f"{what}; up to {examination.limits.clock:g} s is normal", do)]
-    return [ok("clock", what)]
+        yield error(f"{what}: more than a tenth of the shortest pause_allowance, {allowance:g} s", do)
+    elif off - doubt > examination.limits.clock:
+        yield warning(f"{what}; up to {examination.limits.clock:g} s is normal", do)
+    yield ok(what)
 
 
 # The largest jump that a daemon reports in its sign of life.
@@ -46,30 +46,23 @@ SELECT d.id, (d.last_pass -> 'clock' ->> 'jumped')::float8 AS jumped, d.last_pas
 """
 
 
-async def clock_jumped(examination: Examination) -> list[CheckResult]:
+async def clock_jumped(examination: Examination) -> Findings:
     """Check whether a daemon saw the database's clock jump in the last day."""
-    return [
-        warning(
-            "clock",
+    for each in await examination.all(JUMPED):
+        yield warning(
             f"the database's clock jumped {'forward' if each['jumped'] > 0 else 'back'} by {abs(each['jumped']):.0f} "
             f"s (seen by {each['id']}, which then read {each['at']})",
             "Let NTP slew the clock of the database's machine, and never step it while idem runs. If that machine was "
             "reset to a snapshot, stop the daemons and run `idem recover --lost --reason …` (docs/databases.md)",
         )
-        for each in await examination.all(JUMPED)
-    ]
 
 
-async def clock_went_back(examination: Examination) -> list[CheckResult]:
+async def clock_went_back(examination: Examination) -> Findings:
     """Check whether the database's clock is behind a time that it has written."""
     ahead = (await examination.one(AHEAD))["ahead"]
     if ahead is not None and ahead > SLACK:
-        return [
-            error(
-                "clock",
-                f"the database's clock went back: it has written a time {ahead:.0f} s ahead of now, so leases and "
-                "waits last that much longer",
-                "Check NTP on the database's machine; after a fail-over or a restore, see docs/on-call.md",
-            )
-        ]
-    return []
+        yield error(
+            f"the database's clock went back: it has written a time {ahead:.0f} s ahead of now, so leases and "
+            "waits last that much longer",
+            "Check NTP on the database's machine; after a fail-over or a restore, see docs/on-call.md",
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, ok, several, warning
 
 DAEMON_POOL = 4
 """Connections of a daemon's pool (`idem.outbox.database.pool.Database`)."""
@@ -22,7 +22,7 @@ SELECT current_setting('max_connections')::integer AS most,
 """
 
 
-async def connections(examination: Examination) -> list[CheckResult]:
+async def connections(examination: Examination) -> Findings:
     """Compare the pools of `replicas` processes of each kind, twice that in a rolling deploy, and the open
     connections.
     """
@@ -41,38 +41,25 @@ async def connections(examination: Examination) -> list[CheckResult]:
         f"{several(examination.replicas, 'process', 'processes')} of each kind may open {wanted} connections "
         f"({', '.join(f'{name} {examination.replicas * n}' for name, n in one.items())})"
     )
-    findings = []
     if wanted > given:
-        findings.append(
-            warning(
-                "connections",
-                f"{sums}, but the server allows {given} ({limit})",
-                "Raise max_connections, lower api.pool, run fewer processes, or give them a pooler in session mode",
-            )
+        yield warning(
+            f"{sums}, but the server allows {given} ({limit})",
+            "Raise max_connections, lower api.pool, run fewer processes, or give them a pooler in session mode",
         )
     elif 2 * wanted > given:
-        findings.append(
-            warning(
-                "connections",
-                f"{sums}; in a rolling deploy, with old and new processes at once, {2 * wanted}, but the server "
-                f"allows {given} ({limit})",
-                "Raise max_connections, lower api.pool, or let the deploy stop old processes first",
-            )
+        yield warning(
+            f"{sums}; in a rolling deploy, with old and new processes at once, {2 * wanted}, but the server "
+            f"allows {given} ({limit})",
+            "Raise max_connections, lower api.pool, or let the deploy stop old processes first",
         )
     if found["open"] >= found["most"] - found["reserved"]:
-        findings.append(
-            error(
-                "connections",
-                f"{found['open']} connections are open, and the server accepts no more (limit {found['most']})",
-                "Find their owners in pg_stat_activity; terminate idle ones; raise max_connections",
-            )
+        yield error(
+            f"{found['open']} connections are open, and the server accepts no more (limit {found['most']})",
+            "Find their owners in pg_stat_activity; terminate idle ones; raise max_connections",
         )
     elif found["open"] > 0.8 * given:
-        findings.append(
-            warning(
-                "connections",
-                f"{found['open']} connections are open, of {given}",
-                "Find their owners in pg_stat_activity (GROUP BY usename, application_name)",
-            )
+        yield warning(
+            f"{found['open']} connections are open, of {given}",
+            "Find their owners in pg_stat_activity (GROUP BY usename, application_name)",
         )
-    return findings or [ok("connections", f"{sums}, {found['open']} are open; the server allows {given}")]
+    yield ok(f"{sums}, {found['open']} are open; the server allows {given}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, ok, several, warning
 from idem.outbox.operator.ages import DAEMONS, SILENT
 from idem.outbox.values.durations import text
 
@@ -25,11 +25,10 @@ END = (
 OPEN = "SELECT EXISTS (SELECT FROM idem.outbox) AS any"
 
 
-async def daemons(examination: Examination) -> list[CheckResult]:
+async def daemons(examination: Examination) -> Findings:
     """One daemon of each kind must run and make passes; a missing one is an error if rows are open."""
     found = await examination.all(DAEMONS, {"silent": SILENT})
     work = (await examination.one(OPEN))["any"]
-    findings: list[CheckResult] = []
     named: list[RecordDict] = []
     for kind, otherwise in KINDS.items():
         same = [each for each in found if each["kind"] == kind]
@@ -42,38 +41,33 @@ async def daemons(examination: Examination) -> list[CheckResult]:
                 do = f"{END.format(**same[0])}. {do}"
                 named.append(same[0])
             what = f"{what}: {otherwise}" if work else f"{what}. No row is open yet, but without a {kind} {otherwise}"
-            findings.append((error if work else warning)("daemons", what, do))
+            yield (error if work else warning)(what, do)
             continue
         limit = examination.limits.last_pass
-        hanging = [_hangs(each, limit, otherwise) for each in alive if _late(each, limit)]
-        findings += hanging
+        hanging = [each for each in alive if _late(each, limit)]
+        for each in hanging:
+            yield _hangs(each, limit, otherwise)
         since = [_idle(each) for each in alive]
         if min(since) > limit and not hanging:
-            findings.append(
-                error(
-                    "daemons",
-                    f"{several(len(alive), kind)} alive, but the last pass was {age(min(since))} ago, more than "
-                    f"{text(limit)}: {otherwise}",
-                    f"Search its log for `broken` or `database_away`; restart it. Host {alive[0]['host']}, process "
-                    f"{alive[0]['pid']}",
-                )
+            yield error(
+                f"{several(len(alive), kind)} alive, but the last pass was {age(min(since))} ago, more than "
+                f"{text(limit)}: {otherwise}",
+                f"Search its log for `broken` or `database_away`; restart it. Host {alive[0]['host']}, process "
+                f"{alive[0]['pid']}",
             )
     for each in found:
         article = "an" if each["kind"] == "api" else "a"
         if each["life"] == "silent" and each["seen"] < 3600 and each not in named:
-            findings.append(
-                warning(
-                    "daemons",
-                    f"{article} {each['kind']} on {each['host']} (process {each['pid']}) stopped reporting "
-                    f"{age(each['seen'])} ago without a shutdown message",
-                    f"{END.format(**each)}. Its claims expire by themselves",
-                )
+            yield warning(
+                f"{article} {each['kind']} on {each['host']} (process {each['pid']}) stopped reporting "
+                f"{age(each['seen'])} ago without a shutdown message",
+                f"{END.format(**each)}. Its claims expire by themselves",
             )
     alive = [each for each in found if each["life"] == "alive"]
     counts = ", ".join(
         several(sum(e["kind"] == kind for e in alive), kind) for kind in sorted({e["kind"] for e in alive})
     )
-    return findings or [ok("daemons", f"{counts} alive and working")]
+    yield ok(f"{counts} alive and working")
 
 
 def _late(alive: RecordDict, limit: float) -> list[dict[str, Any]]:
@@ -86,7 +80,6 @@ def _hangs(alive: RecordDict, limit: float, otherwise: str) -> CheckResult:
     lane = f" for lane {worst['provider']}/{worst['account']}" if worst["provider"] else ""
     more = f", and {several(len(others), 'other pass', 'other passes')} of it too" if others else ""
     return error(
-        "daemons",
         f"the {alive['kind']} on {alive['host']} (process {alive['pid']}) has made no pass `{worst['pass']}`{lane} for "
         f"{age(worst['age'])}, more than {text(limit)} over its interval{more}: {otherwise}",
         "Search its log for `broken`, `database_away` or `statement_refused`: another session may hold a lock that it "

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import psycopg
@@ -18,7 +18,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from idem.cli.base.time_limit import within
-from idem.cli.doctor.findings import CheckResult, error, granting, monitor
+from idem.cli.doctor.findings import CheckResult, Findings, error, granting, monitor
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.database import session
 from idem.outbox.database.address import Address
@@ -88,7 +88,7 @@ class Check:
     """A check: its name, what it needs, and its function."""
 
     name: str
-    make: Callable[[Examination], Awaitable[Sequence[CheckResult]]]
+    make: Callable[[Examination], Findings]
     needs: Needs = "schema"
     needs_configuration: bool = False
 
@@ -118,51 +118,35 @@ async def _bounded(examination: Examination, check: Check) -> AsyncIterator[None
 
 async def make(examination: Examination, check: Check) -> list[CheckResult]:
     """Run one check. Never raises an Exception: a failure is a finding."""
+    what = "this could not be checked"
     try:
         async with _bounded(examination, check):
-            return list(await check.make(examination))
+            found: dict[str, list[CheckResult]] = {}
+            async for each in check.make(examination):
+                same = found.setdefault(each.check or check.name, [])
+                if each.level != "ok" or not same:
+                    same.append(replace(each, check=each.check or check.name))
+            return [each for same in found.values() for each in same]
     except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, TimeoutError) as late:
         if isinstance(late, TimeoutError):
             examination.silent += check.needs in ("database", "schema")
             await _drop(examination)
-        return [
-            error(
-                check.name,
-                f"this could not be checked within {STATEMENT_TIMEOUT} s: "
-                + (
-                    "another session has locked a table"
-                    if isinstance(late, psycopg.errors.LockNotAvailable)
-                    else "the database is busy, or a table is far larger than it should be"
-                ),
-                "Check what runs and waits in pg_stat_activity, then run idem doctor again",
-            )
-        ]
+        why = "the database is busy, or a table is far larger than it should be"
+        if isinstance(late, psycopg.errors.LockNotAvailable):
+            why = "another session has locked a table"
+        what += f" within {STATEMENT_TIMEOUT} s: {why}"
+        do = "Check what runs and waits in pg_stat_activity, then run idem doctor again"
     except psycopg.errors.InsufficientPrivilege as refused:
-        return [
-            error(
-                check.name,
-                f"this could not be checked: {first_line(refused)}",
-                _rights(examination, first_line(refused)),
-            )
-        ]
+        what, do = f"{what}: {first_line(refused)}", _rights(examination, first_line(refused))
     except (psycopg.Error, OSError) as failed:
         if isinstance(failed, psycopg.OperationalError | OSError):
             await _drop(examination)
-        return [
-            error(
-                check.name,
-                f"this could not be checked: {first_line(failed)}",
-                "If the database is restarting, wait and run idem doctor again; if not, see its log",
-            )
-        ]
+        what += f": {first_line(failed)}"
+        do = "If the database is restarting, wait and run idem doctor again; if not, see its log"
     except Exception as broken:  # a bug in one check must not hide what the others find
-        return [
-            error(
-                check.name,
-                f"this could not be checked because of a bug in idem: {type(broken).__name__}: {first_line(broken)}",
-                "The other findings are valid; keep this line and report it",
-            )
-        ]
+        what += f" because of a bug in idem: {type(broken).__name__}: {first_line(broken)}"
+        do = "The other findings are valid; keep this line and report it"
+    return [error(what, do, check.name)]
 
 
 def _rights(examination: Examination, said: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -21,18 +22,22 @@ class CheckResult:
     do: str = ""
 
 
-def ok(check: str, what: str) -> CheckResult:
-    """Everything is in order."""
+Findings: TypeAlias = AsyncIterator[CheckResult]
+"""What a check is: it yields its findings."""
+
+
+def ok(what: str, check: str = "") -> CheckResult:
+    """Everything is in order. It counts only if the check has found nothing under this name before."""
     return CheckResult(check, "ok", what)
 
 
-def warning(check: str, what: str, do: str) -> CheckResult:
-    """Nothing is lost now; an operator should look at it."""
+def warning(what: str, do: str, check: str = "") -> CheckResult:
+    """Nothing is lost now; an operator should look at it. An empty `check` stands for the name of the check."""
     return CheckResult(check, "warning", what, do)
 
 
-def error(check: str, what: str, do: str) -> CheckResult:
-    """A promise is broken or soon will be, or work is not done."""
+def error(what: str, do: str, check: str = "") -> CheckResult:
+    """A promise is broken or soon will be, or work is not done. An empty `check` stands for the name of the check."""
     return CheckResult(check, "error", what, do)
 
 

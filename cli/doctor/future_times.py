@@ -6,7 +6,7 @@ from typing import Final
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, error, several, warning
+from idem.cli.doctor.findings import Findings, error, several, warning
 from idem.cli.doctor.queue import MOST
 from idem.outbox.domain.contract import Contract
 
@@ -33,33 +33,25 @@ def longest_wait(contract: Contract) -> float:
     return 2 * max(*steps, contract.flight_limit + contract.pause_allowance + contract.lookup.horizon)
 
 
-async def times_ahead(examination: Examination) -> list[CheckResult]:
+async def times_ahead(examination: Examination) -> Findings:
     """Check whether the database's clock was ahead when open rows were written, or is behind now."""
     contracts = [] if examination.configuration is None else examination.configuration.providers.values()
     longest = max((longest_wait(provider.contract) for provider in contracts), default=30 * DAY)
     found = await examination.one(AHEAD, {"longest": longest, "most": MOST})
-    findings: list[CheckResult] = []
     if found["rows"]:
         leases = f"; {several(found['claimed'], 'of them is', 'of them are')} claimed" if found["claimed"] else ""
-        findings.append(
-            error(
-                "clock",
-                f"{several(found['rows'], 'open row was', 'open rows were')} written at a time ahead of the "
-                f"database's clock, by at most {age(found['ahead'])}{leases}. Their leases and waits end that much "
-                "later, and no daemon claims these rows before then",
-                "If the clock is behind now, correct it. If it was ahead, run `idem reconcile --now` to ask about "
-                "unknown and awaiting rows; leases and queued rows wait (docs/databases.md, The server's clock)",
-            )
+        yield error(
+            f"{several(found['rows'], 'open row was', 'open rows were')} written at a time ahead of the "
+            f"database's clock, by at most {age(found['ahead'])}{leases}. Their leases and waits end that much "
+            "later, and no daemon claims these rows before then",
+            "If the clock is behind now, correct it. If it was ahead, run `idem reconcile --now` to ask about "
+            "unknown and awaiting rows; leases and queued rows wait (docs/databases.md, The server's clock)",
         )
     if found["unknown"]:
-        findings.append(
-            warning(
-                "clock",
-                f"idem does not know when {several(found['unknown'], 'open row was', 'open rows were')} first sent: "
-                "the time is ahead of the database's clock. idem does not replay them, and a list since then cannot "
-                "prove absence",
-                "Look-ups by key or reference settle them. For the others check the provider's console: `idem "
-                "unknowns list`, `idem dlq list`",
-            )
+        yield warning(
+            f"idem does not know when {several(found['unknown'], 'open row was', 'open rows were')} first sent: "
+            "the time is ahead of the database's clock. idem does not replay them, and a list since then cannot "
+            "prove absence",
+            "Look-ups by key or reference settle them. For the others check the provider's console: `idem "
+            "unknowns list`, `idem dlq list`",
         )
-    return findings

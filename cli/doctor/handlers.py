@@ -4,38 +4,29 @@ from __future__ import annotations
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, ok, several, warning
 from idem.outbox.operator.ages import HANDLERS
 from idem.outbox.values.durations import text
 
 
-async def handlers(examination: Examination) -> list[CheckResult]:
+async def handlers(examination: Examination) -> Findings:
     """A worker must run each handler that has events, and the handler must not be far behind."""
     found = await examination.all(HANDLERS)
     limit = examination.limits.handler
-    findings: list[CheckResult] = []
     for each in found:
         name, waits = each["handler"], several(each["events"], "event waits", "events wait")
         if each["seen"] > limit:
             level = error if each["events"] else warning
-            findings.append(
-                level(
-                    "handlers",
-                    f"no worker has run handler {name} for {age(each['seen'])}; {waits} for it",
-                    "Start workers with the --app that defines it. If it was renamed, give it its old name; if it is "
-                    f"gone for good: SELECT idem.forget_handler('{name}')",
-                )
+            yield level(
+                f"no worker has run handler {name} for {age(each['seen'])}; {waits} for it",
+                "Start workers with the --app that defines it. If it was renamed, give it its old name; if it is "
+                f"gone for good: SELECT idem.forget_handler('{name}')",
             )
         elif each["oldest_going"] > limit:
-            findings.append(
-                error(
-                    "handlers",
-                    f"handler {name} is behind: {waits}, the oldest for {age(each['oldest_going'])}, more than "
-                    f"{text(limit)}",
-                    "See the worker's log for `handler_failed` and `handler_not_started`; is it slow, or does it hang?",
-                )
+            yield error(
+                f"handler {name} is behind: {waits}, the oldest for {age(each['oldest_going'])}, more than "
+                f"{text(limit)}",
+                "See the worker's log for `handler_failed` and `handler_not_started`; is it slow, or does it hang?",
             )
-    if findings:
-        return findings
     waiting = sum(each["events"] for each in found)
-    return [ok("handlers", f"{several(len(found), 'handler')}, {several(waiting, 'event waits', 'events wait')}")]
+    yield ok(f"{several(len(found), 'handler')}, {several(waiting, 'event waits', 'events wait')}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, ok, several, warning
 from idem.outbox.calls.breaker import CONFIG_LIMIT
 from idem.outbox.operator.ages import SILENT
 from idem.outbox.worker.sent_as import SENT_BY_OTHERS
@@ -39,49 +41,44 @@ CONFIG = "not_executed:config"
 GIVEN_BACK = "not_executed:given_back"
 
 
-async def refused(examination: Examination) -> list[CheckResult]:
-    """The results of the last calls of rows that are queued again."""
-    findings = []
-    for each in await examination.all(REFUSED, {"sample": SAMPLE, "most": MOST, "others": SENT_BY_OTHERS}):
+async def refused(examination: Examination) -> Findings:
+    """The results of the last calls of rows that are queued again; without any, the lanes whose breaker is open."""
+    found = await examination.all(REFUSED, {"sample": SAMPLE, "most": MOST, "others": SENT_BY_OTHERS})
+    findings = list(_refused(found)) or [_broken(e) for e in await examination.all(BREAKERS, {"silent": SILENT})]
+    for each in findings:
+        yield each
+    yield ok("no lane is refused because of our configuration, and no breaker is open")
+
+
+def _refused(found: list[RecordDict]) -> Iterator[CheckResult]:
+    for each in found:
         lane, rows = f"{each['provider']}/{each['account']}", each["rows"]
         more = each["rows"] >= SAMPLE
         if each["outcome"] == CONFIG:
             stopped = rows >= CONFIG_LIMIT
-            findings.append(
-                error(
-                    "refused",
-                    f"lane {lane}: {several(rows, 'queued call was', 'queued calls were', more=more)} refused because "
-                    f"of our configuration, last {age(each['newest'])} ago (status "
-                    f"{each['http_status'] or 'none'}{', ' + each['note'] if each['note'] else ''})"
-                    + ("; workers stop calling after five" if stopped else ""),
-                    "Correct the credentials, origin or path of this account in idem.toml or its secret, then restart "
-                    "the workers, which read it at start. The rows wait; nothing is lost until they are too old",
-                )
+            yield error(
+                f"lane {lane}: {several(rows, 'queued call was', 'queued calls were', more=more)} refused because "
+                f"of our configuration, last {age(each['newest'])} ago (status "
+                f"{each['http_status'] or 'none'}{', ' + each['note'] if each['note'] else ''})"
+                + ("; workers stop calling after five" if stopped else ""),
+                "Correct the credentials, origin or path of this account in idem.toml or its secret, then restart "
+                "the workers, which read it at start. The rows wait; nothing is lost until they are too old",
             )
         elif each["outcome"] == GIVEN_BACK and each["others"]:
-            findings.append(
-                warning(
-                    "refused",
-                    f"lane {lane}: {several(each['others'], 'queued call is', 'queued calls are', more=more)} not "
-                    "sent, because the credentials or the headers of the account have changed since an earlier send "
-                    "that may have acted",
-                    "Restore the old credentials until these calls have ended, or configure account_check, with which "
-                    "the provider confirms that the new ones belong to the same account. The calls wait until they "
-                    "are too old",
-                )
+            yield warning(
+                f"lane {lane}: {several(each['others'], 'queued call is', 'queued calls are', more=more)} not "
+                "sent, because the credentials or the headers of the account have changed since an earlier send "
+                "that may have acted",
+                "Restore the old credentials until these calls have ended, or configure account_check, with which "
+                "the provider confirms that the new ones belong to the same account. The calls wait until they "
+                "are too old",
             )
         elif each["outcome"] == TRANSPORT and rows > 1:
-            findings.append(
-                warning(
-                    "refused",
-                    f"lane {lane}: {several(rows, 'queued call', more=more)} not sent at all, last "
-                    f"{age(each['newest'])} ago: the provider cannot be reached",
-                    REACH,
-                )
+            yield warning(
+                f"lane {lane}: {several(rows, 'queued call', more=more)} not sent at all, last "
+                f"{age(each['newest'])} ago: the provider cannot be reached",
+                REACH,
             )
-    if not findings:
-        findings = [_broken(each) for each in await examination.all(BREAKERS, {"silent": SILENT})]
-    return findings or [ok("refused", "no lane is refused because of our configuration, and no breaker is open")]
 
 
 # The last reports of returned rows do not show this; workers report it with each sign of life.
@@ -96,7 +93,6 @@ SELECT b.lane, count(*)::integer AS workers
 
 def _broken(each: RecordDict) -> CheckResult:
     return warning(
-        "refused",
         f"lane {each['lane']}: the breaker is open in {several(each['workers'], 'worker')}: calls failed one after "
         "another, so the workers only send a trial call from time to time",
         f"{REACH}. The breaker closes by itself after a successful call",
@@ -121,11 +117,10 @@ SELECT q.provider, q.account, q.rows, q.intent, e.note, e.http_status
 """
 
 
-async def unasked(examination: Examination) -> list[CheckResult]:
+async def unasked(examination: Examination) -> Findings:
     """Unknown rows that idem cannot look up at the provider."""
-    findings = [
-        warning(
-            "unasked",
+    for each in await examination.all(UNASKED, {"failures": MISSES}):
+        yield warning(
             f"lane {each['provider']}/{each['account']}: look-ups of {several(each['rows'], 'row')} failed {MISSES} "
             "times or more"
             + (f"; last: {each['note']}" if each["note"] else "")
@@ -134,6 +129,4 @@ async def unasked(examination: Examination) -> list[CheckResult]:
             "the right to read, or does it belong to another account? Fix that; the reconciler then continues by "
             "itself",
         )
-        for each in await examination.all(UNASKED, {"failures": MISSES})
-    ]
-    return findings or [ok("unasked", "the providers answer look-ups of unknown rows")]
+    yield ok("the providers answer look-ups of unknown rows")

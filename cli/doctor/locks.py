@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, ok, warning
+from idem.cli.doctor.findings import Findings, ok, warning
 
 PATIENCE = 5.0
 """Seconds for which a transaction may lock rows of idem; idem's own transactions end far sooner."""
@@ -24,16 +24,13 @@ SELECT a.pid, a.usename::text AS role, a.application_name::text AS name, a.state
 """
 
 
-async def locks(examination: Examination) -> list[CheckResult]:
+async def locks(examination: Examination) -> Findings:
     """Each session with an open transaction that has changed or locked rows of idem."""
-    findings = [
-        warning(
-            "locks",
+    for each in await examination.all(HOLDERS, {"patience": PATIENCE}):
+        yield warning(
             f"process {each['pid']} ({each['name'] or 'unnamed'}, role {each['role']}, {each['state']}) has a "
             f"transaction open since {age(each['age'])} that may lock rows of {each['tables']}; everything that needs "
             "these rows waits",
             f"Find out what it is and end its transaction; SELECT pg_terminate_backend({each['pid']}) ends its session",
         )
-        for each in await examination.all(HOLDERS, {"patience": PATIENCE})
-    ]
-    return findings or [ok("locks", f"no transaction has locked rows of idem for more than {PATIENCE:g} s")]
+    yield ok(f"no transaction has locked rows of idem for more than {PATIENCE:g} s")

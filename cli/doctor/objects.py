@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, ok, several, warning
 from idem.migrations.ownership import OF_ANOTHER_OWNER
 
 MISSING = """
@@ -51,29 +51,28 @@ SELECT 'foreign key', t.relname, n.conname, true
 """
 
 
-async def objects(examination: Examination) -> list[CheckResult]:
+async def objects(examination: Examination) -> Findings:
     """Check that everything the upgrade created exists, is valid and enabled, and belongs to one role."""
     # This comes first: the doctor runs nothing that another role has put there.
     if (others := (await examination.one(OF_ANOTHER_OWNER))["others"]) is not None:
-        return [
-            error(
-                "objects",
-                f"roles other than the schema's owner own these objects in the schema idem: {others}. They can change "
-                "what idem does, and what runs as its users",
-                "Find out who made them. Then, as a superuser: DROP what is not idem's, ALTER … OWNER TO the schema's "
-                "owner for what is, and REVOKE CREATE ON SCHEMA idem FROM who may create there",
-            )
-        ]
-    findings = [_missing(each) for each in await examination.all(MISSING)]
-    findings += [_wrong(each) for each in await examination.all(WRONG)]
+        yield error(
+            f"roles other than the schema's owner own these objects in the schema idem: {others}. They can change "
+            "what idem does, and what runs as its users",
+            "Find out who made them. Then, as a superuser: DROP what is not idem's, ALTER … OWNER TO the schema's "
+            "owner for what is, and REVOKE CREATE ON SCHEMA idem FROM who may create there",
+        )
+        return
+    for each in await examination.all(MISSING):
+        yield _missing(each)
+    for each in await examination.all(WRONG):
+        yield _wrong(each)
     made = (await examination.one("SELECT jsonb_array_length(idem.inventory()) AS made"))["made"]
-    return findings or [ok("objects", f"all {several(made, 'object')} of the schema exist, valid and enabled")]
+    yield ok(f"all {several(made, 'object')} of the schema exist, valid and enabled")
 
 
 def _missing(each: RecordDict) -> CheckResult:
     where = f" of idem.{each['relation']}" if each["relation"] not in ("", each["name"]) else ""
     return error(
-        "objects",
         f"the {each['kind']} {each['name']}{where} is missing: the upgrade created it, and idem needs it",
         f"Find out who dropped it. `idem db sql | grep -A 20 {each['name']}` shows the statement that creates it, for "
         "the owner to run",
@@ -85,31 +84,26 @@ def _wrong(each: RecordDict) -> CheckResult:
     match kind:
         case "index" if each["needed"]:
             return error(
-                "objects",
                 f"the index {name} of {table} is invalid: no query uses it, and it may no longer enforce uniqueness",
                 f"As the owner: REINDEX INDEX CONCURRENTLY idem.{name}",
             )
         case "index":
             return warning(
-                "objects",
                 f"the index {name} of {table} is invalid, left by a REINDEX or CREATE INDEX CONCURRENTLY that failed: "
                 "every write pays for it",
                 f"As the owner: DROP INDEX CONCURRENTLY idem.{name}, then repeat the command that failed",
             )
         case "constraint":
             return error(
-                "objects",
                 f"the constraint {name} of {table} is not validated or not enforced: rows may violate it",
                 f"As the owner: ALTER TABLE {table} VALIDATE CONSTRAINT {name}; it names a row that breaks it",
             )
         case "foreign key":
             return error(
-                "objects",
                 f"the foreign key {name} of {table} is disabled: rows may reference nothing",
                 f"As a superuser: ALTER TABLE {table} ENABLE TRIGGER ALL",
             )
     return error(
-        "objects",
         f"the trigger {name} of {table} is disabled: it prevents changes that are not allowed",
         f"As the owner: ALTER TABLE {table} ENABLE TRIGGER {name}",
     )

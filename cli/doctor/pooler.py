@@ -12,14 +12,14 @@ from psycopg import AsyncConnection, sql
 
 from idem.cli.base.time_limit import within
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, error, ok, warning
+from idem.cli.doctor.findings import Findings, error, ok, warning
 from idem.outbox.database import pooler as way
 
 HEARD_WITHIN = 3.0
 """Seconds within which a notification must arrive."""
 
 
-async def pooler(examination: Examination) -> list[CheckResult]:
+async def pooler(examination: Examination) -> Findings:
     """Open two connections: one listens and the other notifies; then one keeps a transaction open while the other
     queries.
     """
@@ -28,28 +28,18 @@ async def pooler(examination: Examination) -> list[CheckResult]:
         heard = await _heard(ours, other)
         # If it does not answer while the other session is busy, the pooler uses one server connection for both.
         shared = await _asked(ours, other) is not False
-    findings = []
     if shared:
-        findings.append(
-            error(
-                "pooler",
-                way.WHAT,
-                way.DO,
-            )
-        )
+        yield error(way.WHAT, way.DO)
     if not heard:
-        findings.append(
-            warning(
-                "notify",
-                f"a notification did not arrive within {HEARD_WITHIN:g} s: workers find new rows only by polling, up "
-                "to worker.poll later",
-                "LISTEN needs its own session: connect directly to the server, or use the pooler's session mode",
-            )
+        yield warning(
+            f"a notification did not arrive within {HEARD_WITHIN:g} s: workers find new rows only by polling, up "
+            "to worker.poll later",
+            "LISTEN needs its own session: connect directly to the server, or use the pooler's session mode",
+            "notify",
         )
-    if not findings:
+    elif not shared:
         how = "through a pooler that keeps sessions" if behind else "directly"
-        findings.append(ok("pooler", f"connected {how}; a notification arrived"))
-    return findings
+        yield ok(f"connected {how}; a notification arrived")
 
 
 @contextlib.asynccontextmanager

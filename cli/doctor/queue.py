@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, ok, several, warning
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import lane_names
@@ -85,25 +85,22 @@ async def _open(examination: Examination) -> list[RecordDict]:
     return await examination.all(OPEN, values)
 
 
-async def ages(examination: Examination) -> list[CheckResult]:
+async def ages(examination: Examination) -> Findings:
     """Compare the oldest open row of each status with its limit; paused lanes are a finding of their own."""
     rows = await _open(examination)
     total = sum(each["rows"] for each in rows)
-    findings = list(_ages(rows, examination.limits))
+    for each in _ages(rows, examination.limits):
+        yield each
     of_a_kind = Counter[str]()
     for each in rows:
         of_a_kind[KINDS.get(each["status"], each["status"])] += each["rows"]
     for kind, many in sorted(of_a_kind.items()):
-        if many < MOST:
-            continue
-        findings.append(
-            warning(
-                "queue",
+        if many >= MOST:
+            yield warning(
                 f"at least {many} rows are {kind}; doctor read only the oldest {MOST}",
                 "Is a provider down, or are there too few workers? `idem status` counts all rows",
             )
-        )
-    return findings or [ok("queue", f"{several(total, 'row is', 'rows are')} open, none older than its limit")]
+    yield ok(f"{several(total, 'row is', 'rows are')} open, none older than its limit")
 
 
 def _ages(rows: list[RecordDict], limits: DoctorSettings) -> Iterator[CheckResult]:
@@ -116,37 +113,33 @@ def _ages(rows: list[RecordDict], limits: DoctorSettings) -> Iterator[CheckResul
             where = ", ".join(sorted({f"{each['provider']}/{each['account']}" for each in late}))
             what = {"pending": "due for", "claimed": "past its lease for"}.get(status, f"{status} for")
             yield error(
-                "queue",
                 f"{status}: the oldest of {several(sum(e['rows'] for e in same), 'row')} is {what} {age(oldest)}, more "
                 f"than {text(limit)} (lane {where})",
                 do,
             )
 
 
-async def replay_windows(examination: Examination) -> list[CheckResult]:
+async def replay_windows(examination: Examination) -> Findings:
     """Unknown rows whose replay window is about to end; after that idem can only look them up."""
     rows = [each for each in await _open(examination) if each["status"] == "unknown"]
     closing = sum(each["closing"] for each in rows)
     left = min((each["replay_window_left"] for each in rows if each["replay_window_left"] is not None), default=None)
     if closing:
         lanes = ", ".join(sorted({f"{each['provider']}/{each['account']}" for each in rows if each["closing"]}))
-        return [
-            error(
-                "replay_window",
-                f"{several(closing, 'unknown row')} can be replayed for at most {age(left)} (lane {lanes}); after "
-                "that only a look-up or an operator can settle them",
-                "Find out why the reconciler cannot settle them: its log, `idem unknowns list`, `idem reconcile --now`",
-            )
-        ]
-    if left is None:
-        return [ok("replay_window", "no unknown row waits to be replayed")]
-    return [ok("replay_window", f"the shortest replay window has {age(left)} left")]
+        yield error(
+            f"{several(closing, 'unknown row')} can be replayed for at most {age(left)} (lane {lanes}); after "
+            "that only a look-up or an operator can settle them",
+            "Find out why the reconciler cannot settle them: its log, `idem unknowns list`, `idem reconcile --now`",
+        )
+    elif left is None:
+        yield ok("no unknown row waits to be replayed")
+    else:
+        yield ok(f"the shortest replay window has {age(left)} left")
 
 
-async def paused(examination: Examination) -> list[CheckResult]:
+async def paused(examination: Examination) -> Findings:
     """Paused lanes, with the rows that wait."""
     rows = await _open(examination)
-    findings = []
     for lane in (await examination.all(PAUSED))[:100]:
         mine = [e for e in rows if e["provider"] == lane["provider"] and lane["account"] in (e["account"], "")]
         asked = [e for e in mine if e["status"] in ("unknown", "awaiting")]
@@ -165,11 +158,11 @@ async def paused(examination: Examination) -> list[CheckResult]:
         level = error if lane["age"] > examination.limits.paused else warning
         account = f" --account {lane['account']}" if lane["account"] else ""
         do = f"Resume it when the reason is gone: idem resume {lane['provider']}{account} --reason …"
-        findings.append(level("paused", what, do))
-    return findings or [ok("paused", "no lane is paused")]
+        yield level(what, do)
+    yield ok("no lane is paused")
 
 
-async def unserved(examination: Examination) -> list[CheckResult]:
+async def unserved(examination: Examination) -> Findings:
     """Rows that no daemon with this configuration may send, look up or replay (hazards 8 and 33), by reason."""
     catalogue = examination.catalogue
     found: dict[str, tuple[int, float]] = {}
@@ -178,17 +171,14 @@ async def unserved(examination: Examination) -> list[CheckResult]:
         if why is not None:
             rows, oldest = found.get(why, (0, 0.0))
             found[why] = (rows + each["rows"], max(oldest, each["oldest"]))
-    findings = [
-        error(
-            "unserved",
+    for why, (rows, oldest) in sorted(found.items()):
+        yield error(
             f"{several(rows, 'open row')}, the oldest {age(oldest)} old: {why}",
             "idem sends and asks nothing for them. Restore the setting with which they were accepted (a second "
             "account or operation may stand beside the new one), or run idem doctor with the idem.toml of the daemons "
             "that serve them",
         )
-        for why, (rows, oldest) in sorted(found.items())
-    ]
-    return findings or [ok("unserved", "this configuration serves every open row")]
+    yield ok("this configuration serves every open row")
 
 
 def against(row: RecordDict, catalogue: Catalogue) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, error, monitor, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, monitor, ok, several, warning
 
 # A fail-over never promotes a base backup or a logical subscriber.
 STANDBYS = """
@@ -24,7 +24,7 @@ ACCEPT = (
 )
 
 
-async def standbys(examination: Examination) -> list[CheckResult]:
+async def standbys(examination: Examination) -> Findings:
     """Compare this server's standbys with what the configuration says."""
     assert examination.configuration is not None
     durability = examination.configuration.settings.database.durability
@@ -32,63 +32,44 @@ async def standbys(examination: Examination) -> list[CheckResult]:
     there = await examination.all(STANDBYS)
     names = ", ".join(sorted({each["name"] or "?" for each in there})) or "none"
     if there and not found["sees"] and durability != "asynchronous":
-        return [
-            warning(
-                "standby",
-                f"{several(len(there), 'standby', 'standbys')} may follow, but role {found['role']} cannot see their "
-                "kind",
-                monitor(found["role"]),
-            )
-        ]
-    match durability:
-        case "synchronous":
-            return _synchronous(found, there, names)
-        case "single" if there and not found["names"].strip():
-            return [
-                error(
-                    "standby",
-                    f'database.durability is "single", but an asynchronous standby follows ({names}): if it is '
-                    "promoted, the last claims and accepted calls are lost, and calls repeat",
-                    ACCEPT,
-                )
-            ]
-        case "asynchronous":
-            return [
-                warning(
-                    "standby",
-                    f'database.durability is "asynchronous" (standbys: {names}): a fail-over may lose accepted calls',
-                    "Keep it only if you decided so. After every fail-over run `idem recover --lost --reason …`",
-                )
-            ]
-    return [ok("standby", f'database.durability is "{durability}", standbys: {names}')]
+        yield warning(
+            f"{several(len(there), 'standby', 'standbys')} may follow, but role {found['role']} cannot see their kind",
+            monitor(found["role"]),
+        )
+    elif durability == "synchronous":
+        yield _synchronous(found, there, names)
+    elif durability == "single" and there and not found["names"].strip():
+        yield error(
+            f'database.durability is "single", but an asynchronous standby follows ({names}): if it is '
+            "promoted, the last claims and accepted calls are lost, and calls repeat",
+            ACCEPT,
+        )
+    elif durability == "asynchronous":
+        yield warning(
+            f'database.durability is "asynchronous" (standbys: {names}): a fail-over may lose accepted calls',
+            "Keep it only if you decided so. After every fail-over run `idem recover --lost --reason …`",
+        )
+    else:
+        yield ok(f'database.durability is "{durability}", standbys: {names}')
 
 
-def _synchronous(found: RecordDict, there: list[RecordDict], names: str) -> list[CheckResult]:
+def _synchronous(found: RecordDict, there: list[RecordDict], names: str) -> CheckResult:
     if not found["names"].strip():
-        return [
-            error(
-                "standby",
-                'database.durability is "synchronous", but synchronous_standby_names is empty: no commit waits for '
-                "a standby, and idem would treat a fail-over as if nothing could be lost",
-                'Name the standby in synchronous_standby_names, or set database.durability = "asynchronous"',
-            )
-        ]
+        return error(
+            'database.durability is "synchronous", but synchronous_standby_names is empty: no commit waits for '
+            "a standby, and idem would treat a fail-over as if nothing could be lost",
+            'Name the standby in synchronous_standby_names, or set database.durability = "asynchronous"',
+        )
     if found["synchronous_commit"] in ("off", "local"):
-        return [
-            error(
-                "standby",
-                f"synchronous_commit is {found['synchronous_commit']}: commits do not wait for the standby that "
-                'database.durability = "synchronous" relies on',
-                "Set synchronous_commit = on for this role and database",
-            )
-        ]
+        return error(
+            f"synchronous_commit is {found['synchronous_commit']}: commits do not wait for the standby that "
+            'database.durability = "synchronous" relies on',
+            "Set synchronous_commit = on for this role and database",
+        )
     if not any(each["sync_state"] in ("sync", "quorum") and each["state"] == "streaming" for each in there):
-        return [
-            error(
-                "standby",
-                f"synchronous_standby_names is {found['names']!r}, but no such standby is streaming (connected: "
-                f"{names}): every commit waits for it, so accepts time out",
-                "Restart the standby; its name is application_name in its primary_conninfo",
-            )
-        ]
-    return [ok("standby", f"a synchronous standby is streaming ({names})")]
+        return error(
+            f"synchronous_standby_names is {found['names']!r}, but no such standby is streaming (connected: "
+            f"{names}): every commit waits for it, so accepts time out",
+            "Restart the standby; its name is application_name in its primary_conninfo",
+        )
+    return ok(f"a synchronous standby is streaming ({names})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, error, granting, ok, warning
+from idem.cli.doctor.findings import Findings, error, granting, ok, warning
 from idem.migrations import grants
 
 GRANT = re.compile(r"([A-Z]+)(?: \(([^()]*)\))?")
@@ -58,30 +58,13 @@ SELECT p.role, string_agg(p.tenant, ', ' ORDER BY p.tenant) AS tenants FROM idem
 """
 
 
-async def _stale(examination: Examination) -> list[CheckResult]:
-    found = await examination.all(STALE)
-    if not found:
-        return []
-    named = "; ".join(f"{each['role']} (tenants {each['tenants']})" for each in found)
-    return [
-        warning(
-            "rights",
-            f"idem.producers names roles that no longer exist, or were created again or renamed since: {named}. These "
-            "rows let no role accept",
-            "For a program that still needs it, as the owner: `idem db grant ROLE --as sql --tenant …`. For the "
-            "others: DELETE FROM idem.producers WHERE role = '…'",
-        )
-    ]
-
-
-async def rights(examination: Examination) -> list[CheckResult]:
+async def rights(examination: Examination) -> Findings:
     """Find missing rights of a daemon; a role that could disable the database's guards is a warning."""
     role = await examination.one(ROLE, {"functions": list(grants.FUNCTIONS["daemon"])})
     name = role["name"]
     if not role["usage"]:
-        return [
-            error("rights", f"role {name} lacks USAGE on the schema idem", granting(name)),
-        ]
+        yield error(f"role {name} lacks USAGE on the schema idem", granting(name))
+        return
     wanted = [
         (table, verb, columns.replace(" ", ""))
         for rights, table in grants.DAEMON
@@ -93,33 +76,27 @@ async def rights(examination: Examination) -> list[CheckResult]:
     if role["functions"]:
         lacks.append(f"EXECUTE on {len(role['functions'])} functions")
     if lacks:
-        return [
-            error(
-                "rights",
-                f"role {name} lacks what a daemon needs: {', '.join(lacks)}",
-                granting(name),
-            )
-        ]
-    stale = await _stale(examination)
+        yield error(f"role {name} lacks what a daemon needs: {', '.join(lacks)}", granting(name))
+        return
     if everybody := [each["what"] for each in await examination.all(EVERYBODY)]:
-        return [
-            error(
-                "rights",
-                "every role that may use the schema idem has rights that only idem's programs should have: "
-                f"{', '.join(everybody)}",
-                "As the owner of the schema: REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC; REVOKE ALL ON ALL "
-                "TABLES IN SCHEMA idem FROM PUBLIC; REVOKE CREATE ON SCHEMA idem FROM PUBLIC",
-            ),
-            *stale,
-        ]
-    if role["superuser"] or role["owner"]:
+        yield error(
+            "every role that may use the schema idem has rights that only idem's programs should have: "
+            f"{', '.join(everybody)}",
+            "As the owner of the schema: REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC; REVOKE ALL ON ALL "
+            "TABLES IN SCHEMA idem FROM PUBLIC; REVOKE CREATE ON SCHEMA idem FROM PUBLIC",
+        )
+    elif role["superuser"] or role["owner"]:
         why = "is a superuser" if role["superuser"] else "owns idem's tables"
-        return [
-            warning(
-                "rights",
-                f"role {name} {why}: its password allows to disable the guards that protect evidence and answers",
-                "Give the daemons their own role that owns nothing (`idem db grant ROLE --as daemon`)",
-            ),
-            *stale,
-        ]
-    return [ok("rights", f"role {name} has what a daemon needs, and owns nothing"), *stale]
+        yield warning(
+            f"role {name} {why}: its password allows to disable the guards that protect evidence and answers",
+            "Give the daemons their own role that owns nothing (`idem db grant ROLE --as daemon`)",
+        )
+    yield ok(f"role {name} has what a daemon needs, and owns nothing")
+    if stale := await examination.all(STALE):
+        named = "; ".join(f"{each['role']} (tenants {each['tenants']})" for each in stale)
+        yield warning(
+            f"idem.producers names roles that no longer exist, or were created again or renamed since: {named}. These "
+            "rows let no role accept",
+            "For a program that still needs it, as the owner: `idem db grant ROLE --as sql --tenant …`. For the "
+            "others: DELETE FROM idem.producers WHERE role = '…'",
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, ok, several, warning
 from idem.outbox.domain.states import Reason
 from idem.outbox.values.durations import text
 
@@ -15,20 +15,17 @@ SELECT (SELECT count(*) FROM (SELECT FROM idem.proofs LIMIT %(most)s) AS p)::int
 """
 
 
-async def proofs(examination: Examination) -> list[CheckResult]:
+async def proofs(examination: Examination) -> Findings:
     """Proofs that arrived while a claim was live or the row was locked, and that are not applied yet."""
     found, limit = await examination.one(PROOFS, {"most": MOST}), examination.limits.proof
     if found["oldest"] is not None and found["oldest"] > limit:
-        return [
-            error(
-                "proofs",
-                f"{several(found['rows'], 'stored proof', more=found['rows'] >= MOST)}, the oldest of them not "
-                f"applied for {age(found['oldest'])}, more than {text(limit)}: idem knows what happened, but clients "
-                "do not get the answer",
-                "The reconciler applies them: is it running, with the operation in its idem.toml? See its log",
-            )
-        ]
-    return [ok("proofs", f"{several(found['rows'], 'stored proof')}, none older than {text(limit)}")]
+        yield error(
+            f"{several(found['rows'], 'stored proof', more=found['rows'] >= MOST)}, the oldest of them not "
+            f"applied for {age(found['oldest'])}, more than {text(limit)}: idem knows what happened, but clients "
+            "do not get the answer",
+            "The reconciler applies them: is it running, with the operation in its idem.toml? See its log",
+        )
+    yield ok(f"{several(found['rows'], 'stored proof')}, none older than {text(limit)}")
 
 
 LETTERS = """
@@ -41,22 +38,20 @@ SELECT d.reason, count(*)::integer AS rows,
 URGENT = (Reason.POSSIBLE_DUPLICATE, Reason.CONFLICT)
 
 
-async def dead_letters(examination: Examination) -> list[CheckResult]:
+async def dead_letters(examination: Examination) -> Findings:
     """Open dead letters, by reason."""
-    limit, findings = examination.limits.dead_letter, []
+    limit = examination.limits.dead_letter
     for each in await examination.all(LETTERS, {"most": MOST}):
         entries = several(each["rows"], "open dead letter", more=each["rows"] >= MOST)
-        what, do = (
-            f"{entries} `{each['reason']}`, the oldest {age(each['oldest'])} old",
-            (f"idem dlq list --reason-code {each['reason']}; docs/on-call.md explains each reason"),
-        )
+        what = f"{entries} `{each['reason']}`, the oldest {age(each['oldest'])} old"
+        do = f"idem dlq list --reason-code {each['reason']}; docs/on-call.md explains each reason"
         if each["reason"] in URGENT:
-            findings.append(error("dead_letters", f"{what}: a customer may have paid twice", do))
+            yield error(f"{what}: a customer may have paid twice", do)
         elif each["oldest"] > limit:
-            findings.append(error("dead_letters", f"{what}, more than {text(limit)}", do))
+            yield error(f"{what}, more than {text(limit)}", do)
         else:
-            findings.append(warning("dead_letters", what, do))
-    return findings or [ok("dead_letters", "no dead letter is open")]
+            yield warning(what, do)
+    yield ok("no dead letter is open")
 
 
 NEWEST = 20_000
@@ -74,18 +69,15 @@ SELECT n.intent_id, n.state, n.operation FROM newest n
 """
 
 
-async def orphans(examination: Examination) -> list[CheckResult]:
+async def orphans(examination: Examination) -> Findings:
     """Keys that are not final and have no open row, which must not happen (hazard 67)."""
     found = await examination.all(ORPHANS, {"newest": NEWEST})
     if found:
         named = ", ".join(f"{each['intent_id']} ({each['state']})" for each in found[:5])
-        return [
-            error(
-                "orphans",
-                f"{several(len(found), 'key', more=len(found) >= 100)} not final without an open row, so idem will "
-                f"never settle {'it' if len(found) == 1 else 'them'}: {named}",
-                "Another program wrote to the tables (was a trigger disabled?), or it is a bug in idem: keep the "
-                "rows, read `idem intents show ID`, and report it",
-            )
-        ]
-    return [ok("orphans", f"every key that is not final has an open row (of the newest {NEWEST})")]
+        yield error(
+            f"{several(len(found), 'key', more=len(found) >= 100)} not final without an open row, so idem will "
+            f"never settle {'it' if len(found) == 1 else 'them'}: {named}",
+            "Another program wrote to the tables (was a trigger disabled?), or it is a bug in idem: keep the "
+            "rows, read `idem intents show ID`, and report it",
+        )
+    yield ok(f"every key that is not final has an open row (of the newest {NEWEST})")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from idem.cli.base.output import age
-from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, error, monitor, ok, several, warning
+from idem.cli.doctor.examination import Examination
+from idem.cli.doctor.findings import Findings, error, monitor, ok, several, warning
 
 HOT = {
     "outbox": ("autovacuum_vacuum_scale_factor", "autovacuum_vacuum_cost_delay"),
@@ -28,7 +26,7 @@ SELECT c.relname::text AS name, coalesce(c.reloptions, '{}') AS options,
 """
 
 
-async def vacuum(examination: Examination) -> list[CheckResult]:
+async def vacuum(examination: Examination) -> Findings:
     """Check autovacuum, the hot tables' own settings, their dead rows and last vacuum."""
     tables = await examination.all(TABLES, {"names": list(HOT)})
     counts = "; ".join(
@@ -36,14 +34,9 @@ async def vacuum(examination: Examination) -> list[CheckResult]:
         + ("never" if each["vacuumed"] is None else f"{age(each['vacuumed'])} ago")
         for each in tables
     )
-    return list(_vacuum(tables, counts)) or [ok("vacuum", counts)]
-
-
-def _vacuum(tables: list[RecordDict], counts: str) -> Iterator[CheckResult]:
     for name in ("autovacuum", "track_counts"):
         if tables and tables[0][name] == "off":
             yield error(
-                "vacuum",
                 f"{name} is off: PostgreSQL never removes dead rows, and claims get slower until they time out "
                 f"({counts})",
                 f"ALTER SYSTEM RESET {name}; SELECT pg_reload_conf()",
@@ -52,23 +45,21 @@ def _vacuum(tables: list[RecordDict], counts: str) -> Iterator[CheckResult]:
         options = dict(option.split("=", 1) for option in each["options"])
         if options.get("autovacuum_enabled") in ("off", "false", "0", "no"):
             yield error(
-                "vacuum",
                 f"autovacuum is switched off for idem.{each['name']} ({counts})",
                 f"ALTER TABLE idem.{each['name']} RESET (autovacuum_enabled)",
             )
         lost = [name for name in HOT[each["name"]] if name not in options]
         if lost:
             yield warning(
-                "vacuum",
                 f"idem.{each['name']} has lost its own {', '.join(lost)}: on a busy server its vacuum runs too late",
                 f"Restore the settings of migrations/versions/0001_*.sql with ALTER TABLE idem.{each['name']} SET",
             )
         if each["dead"] > DEAD + each["live"]:
             yield warning(
-                "vacuum",
                 f"idem.{each['name']} has far more dead rows than it should: {counts}",
                 f"VACUUM idem.{each['name']}; if the number stays, something prevents it: see `snapshot`",
             )
+    yield ok(counts)
 
 
 # Without pg_monitor a role sees only the process of other roles' sessions. A vacuum prevents no other vacuum.
@@ -96,47 +87,35 @@ BEHIND = 1_000_000
 """Transactions that an active slot may lag behind: a standby's long query, not a fault."""
 
 
-async def snapshots(examination: Examination) -> list[CheckResult]:
+async def snapshots(examination: Examination) -> Findings:
     """Find the oldest session, prepared transaction and replication slot that prevent the removal of dead rows."""
     limit = examination.limits.snapshot
-    oldest, findings = 0.0, []
+    oldest = 0.0
     for each in await examination.all(SESSIONS):
         oldest = each["age"]
         if oldest > limit:
-            findings.append(
-                error(
-                    "snapshot",
-                    f"process {each['pid']} ({each['name'] or 'unnamed'}, role {each['role']}, {each['state']}) has "
-                    f"had a transaction open for {age(oldest)}: rows that died since then cannot be removed",
-                    f"Find out what it is; SELECT pg_terminate_backend({each['pid']}) ends it",
-                )
+            yield error(
+                f"process {each['pid']} ({each['name'] or 'unnamed'}, role {each['role']}, {each['state']}) has "
+                f"had a transaction open for {age(oldest)}: rows that died since then cannot be removed",
+                f"Find out what it is; SELECT pg_terminate_backend({each['pid']}) ends it",
             )
     for each in await examination.all(PREPARED):
         if each["age"] > limit:
-            findings.append(
-                error(
-                    "snapshot",
-                    f"prepared transaction {each['gid']!r} of role {each['role']} has been open for "
-                    f"{age(each['age'])}: it holds its locks, and rows that died since then cannot be removed",
-                    f"Its coordinator must finish it: COMMIT PREPARED or ROLLBACK PREPARED '{each['gid']}'",
-                )
+            yield error(
+                f"prepared transaction {each['gid']!r} of role {each['role']} has been open for "
+                f"{age(each['age'])}: it holds its locks, and rows that died since then cannot be removed",
+                f"Its coordinator must finish it: COMMIT PREPARED or ROLLBACK PREPARED '{each['gid']}'",
             )
     for each in await examination.all(SLOTS, {"transactions": BEHIND}):
         what = f"{several(each['transactions'], 'transaction')} behind"
-        findings.append(
-            warning(
-                "snapshot",
-                f"replication slot {each['name']} ({'active' if each['active'] else 'without a reader'}) is {what} "
-                "and prevents the removal of dead rows",
-                f"Bring its standby back, or SELECT pg_drop_replication_slot('{each['name']}')",
-            )
+        yield warning(
+            f"replication slot {each['name']} ({'active' if each['active'] else 'without a reader'}) is {what} "
+            "and prevents the removal of dead rows",
+            f"Bring its standby back, or SELECT pg_drop_replication_slot('{each['name']}')",
         )
     if not (role := await examination.one(SEES))["sees"]:
-        findings.append(
-            warning(
-                "snapshot",
-                f"role {role['role']} does not see the transactions of other roles, so doctor cannot find an old one",
-                monitor(role["role"]),
-            )
+        yield warning(
+            f"role {role['role']} does not see the transactions of other roles, so doctor cannot find an old one",
+            monitor(role["role"]),
         )
-    return findings or [ok("snapshot", f"the oldest transaction is {age(oldest)} old")]
+    yield ok(f"the oldest transaction is {age(oldest)} old")

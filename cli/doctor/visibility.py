@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, ok, several, warning
 from idem.outbox.database import encryption, preconditions
 
 # Roles with rights on a table of idem and with neither BYPASSRLS nor the owner's exemption.
@@ -18,28 +18,27 @@ SELECT r.rolname::text AS role, count(DISTINCT c.oid)::integer AS tables
 """
 
 
-async def hindered(examination: Examination) -> list[CheckResult]:
+async def hindered(examination: Examination) -> Findings:
     """Check that this database and this role hide no row and keep every character."""
     assert examination.connection is not None
-    found = [error(each.check, each.what, each.do) for each in await preconditions.read(examination.connection)]
-    if found:
-        return found
-    others = [
-        error(
-            "row_security",
+    if found := await preconditions.read(examination.connection):
+        for wrong in found:
+            yield error(wrong.what, wrong.do, wrong.check)
+        return
+    for each in await examination.all(OTHERS):
+        yield error(
             f"row-level security is on for {several(each['tables'], 'table')} of idem, so role {each['role']} sees no "
             "rows there and can write none",
             f"ALTER ROLE {each['role']} BYPASSRLS, or ALTER TABLE idem.… DISABLE ROW LEVEL SECURITY for each of them",
         )
-        for each in await examination.all(OTHERS)
-    ]
-    return others or [ok("row_security", "idem sees every row, and the encoding is UTF8")]
+    yield ok("idem sees every row, and the encoding is UTF8")
 
 
-async def encrypted(examination: Examination) -> list[CheckResult]:
+async def encrypted(examination: Examination) -> Findings:
     """Check whether the connection to the database is encrypted."""
     assert examination.connection is not None
     host = encryption.readable(examination.connection)
     if host is not None:
-        return [warning("encryption", encryption.WHAT.format(host=host), encryption.DO)]
-    return [ok("encryption", encryption.how(examination.connection))]
+        yield warning(encryption.WHAT.format(host=host), encryption.DO)
+    else:
+        yield ok(encryption.how(examination.connection))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, ok, several, warning
 from idem.outbox.config import Configuration
 from idem.outbox.values.durations import text
 
@@ -18,24 +18,20 @@ SELECT w.provider, w.account, count(*)::integer AS events,
 """
 
 
-async def webhooks(examination: Examination) -> list[CheckResult]:
+async def webhooks(examination: Examination) -> Findings:
     """Find the last event of each account; a configured webhook without any event is a warning."""
     found = await examination.all(RECEIVED, {"newest": NEWEST})
     last = {(each["provider"], each["account"]): each["last"] for each in found}
-    findings = [
-        warning(
-            "webhooks",
-            f"{provider}/{account} has a webhook configured, but none of the last {NEWEST} events came from it",
-            "Does the provider know our URL, and can it reach us? The log shows refused events (401): compare the "
-            "secret",
-        )
-        for provider, account in configured(examination.configuration)
-        if (provider, account) not in last
-    ]
-    if findings or not last:
-        return findings
-    said = ", ".join(f"{provider}/{account} {age(seconds)} ago" for (provider, account), seconds in last.items())
-    return [ok("webhooks", f"last received: {said}")]
+    for provider, account in configured(examination.configuration):
+        if (provider, account) not in last:
+            yield warning(
+                f"{provider}/{account} has a webhook configured, but none of the last {NEWEST} events came from it",
+                "Does the provider know our URL, and can it reach us? The log shows refused events (401): compare the "
+                "secret",
+            )
+    if last:
+        said = ", ".join(f"{provider}/{account} {age(seconds)} ago" for (provider, account), seconds in last.items())
+        yield ok(f"last received: {said}")
 
 
 def configured(found: Configuration | None) -> list[tuple[str, str]]:
@@ -61,31 +57,23 @@ SELECT w.provider, w.account, count(*)::integer AS rows,
 """
 
 
-async def waiting(examination: Examination) -> list[CheckResult]:
+async def waiting(examination: Examination) -> Findings:
     """Find events that idem could not apply on arrival and has not retried since they were due, and events that it
     should have confirmed with the provider by now.
     """
     found, limit = await examination.one(WAITING), examination.limits.proof
-    hints = [
-        error(
-            "webhooks",
-            f"{several(each['rows'], 'webhook', more=each['rows'] >= 10_000)} of {each['provider']}/{each['account']} "
-            f"to confirm, the oldest for {age(each['age'])}, more than {text(limit)}: idem does not send the calls of "
-            "these events before",
-            "The reconciler asks the provider: is it running, with an operation of this account in its idem.toml? "
-            "Does the provider answer look-ups, and are they not paused? See the reconciler's log",
-        )
-        for each in await examination.all(HINTS)
-        if each["age"] > limit
-    ]
-    if found["overdue"] is None or found["overdue"] <= limit:
-        return hints
-    return [
-        *hints,
-        error(
-            "webhooks",
+    for each in await examination.all(HINTS):
+        if each["age"] > limit:
+            yield error(
+                f"{several(each['rows'], 'webhook', more=each['rows'] >= 10_000)} of "
+                f"{each['provider']}/{each['account']} to confirm, the oldest for {age(each['age'])}, more than "
+                f"{text(limit)}: idem does not send the calls of these events before",
+                "The reconciler asks the provider: is it running, with an operation of this account in its idem.toml? "
+                "Does the provider answer look-ups, and are they not paused? See the reconciler's log",
+            )
+    if found["overdue"] is not None and found["overdue"] > limit:
+        yield error(
             f"{several(found['rows'], 'webhook', more=found['rows'] >= 10_000)} to apply, the oldest due for "
             f"{age(found['overdue'])}, more than {text(limit)}",
             "The reconciler applies them: is it running, with this provider in its idem.toml? See its log",
-        ),
-    ]
+        )

@@ -89,8 +89,8 @@ async def ages(examination: Examination) -> Findings:
     """Compare the oldest open row of each status with its limit; paused lanes are a finding of their own."""
     rows = await _open(examination)
     total = sum(each["rows"] for each in rows)
-    for each in _ages(rows, examination.limits):
-        yield each
+    for finding in _ages(rows, examination.limits):
+        yield finding
     of_a_kind = Counter[str]()
     for each in rows:
         of_a_kind[KINDS.get(each["status"], each["status"])] += each["rows"]

@@ -254,7 +254,7 @@ left it.
 
 def operators() -> str:
     """What operators may do in each situation of a row."""
-    from idem.outbox.operator.command_table import COMMANDS, LOOKUPS, RISKS, SITUATIONS, WHOLE
+    from idem.outbox.operator.command_table import COMMANDS, READ_ONLY, RISKS, SITUATIONS, WHOLE
 
     text = "# Operators' commands\n\n" + NOTE + OPERATORS
     text += f"\n| situation | | {' | '.join(f'`{c}`' for c in COMMANDS.values())} |\n"
@@ -265,7 +265,9 @@ def operators() -> str:
     text += "".join(f"| `{name}` | {risk} |\n" for name, risk in RISKS.items())
     text += "\n## Other commands\n\n| command | what it does to a row |\n| --- | --- |\n"
     text += "".join(f"| `{name}` | {does} |\n" for name, does in WHOLE.items())
-    text += f"\nThese change no row: {', '.join(f'`{name}`' for name in LOOKUPS)}. With `--unmask`, `intents show` and "
+    text += (
+        f"\nThese change no row: {', '.join(f'`{name}`' for name in READ_ONLY)}. With `--unmask`, `intents show` and "
+    )
     return text + "`dlq show` add to the evidence who looked.\n"
 
 

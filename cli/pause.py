@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PAUSE_EXAMPLES = examples(
     'idem pause bank --reason "their maintenance, ticket 4711"',
     'idem pause bank --account eu --what calls --reason "wrong credentials"',
-    'idem pause bank --what calls,looks,accept --reason "contract ends"',
+    'idem pause bank --what calls,lookups,accept --reason "contract ends"',
 )
 RESUME_EXAMPLES = examples(
     'idem resume bank --reason "maintenance is over"', 'idem resume bank --what accept --reason "queue is short again"'
@@ -36,7 +36,7 @@ OneAccount = Annotated[
     str | None,
     typer.Option("--account", metavar="NAME", help="Only this account; default all accounts of the provider."),
 ]
-ITS = "calls (first sends, replays, cancels), looks (look-ups), accept (new intents), separated by commas"
+ITS = "calls (first sends, replays, cancels), lookups (look-ups), accept (new intents), separated by commas"
 
 
 def pause(
@@ -45,7 +45,7 @@ def pause(
     config: Config = None,
     app: App = None,
     account: OneAccount = None,
-    what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to pause: {ITS}.")] = "calls,looks",
+    what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to pause: {ITS}.")] = "calls,lookups",
     by: ByOption = None,
     as_data: Json = False,
 ) -> None:
@@ -62,7 +62,9 @@ def resume(
     config: Config = None,
     app: App = None,
     account: OneAccount = None,
-    what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to resume: {ITS}.")] = "calls,looks,accept",
+    what: Annotated[
+        str, typer.Option("--what", metavar="LIST", help=f"What to resume: {ITS}.")
+    ] = "calls,lookups,accept",
     by: ByOption = None,
     as_data: Json = False,
 ) -> None:

@@ -103,8 +103,11 @@ def reconcile(
 def _show(done: dict[str, Any], left: list[dict[str, Any]], seen: Checked | None) -> None:
     show_pass(done, as_data=False)
     table(
-        ["intent", "status", "provider", "age", "next look in", "looks"],
-        [[u["intent_id"], u["status"], u["provider"], age(u["age"]), age(u["next_look_in"]), u["looks"]] for u in left],
+        ["intent", "status", "provider", "age", "next look-up in", "look-ups"],
+        [
+            [u["intent_id"], u["status"], u["provider"], age(u["age"]), age(u["next_lookup_in"]), u["lookups"]]
+            for u in left
+        ],
         empty="no call is left unknown",
     )
     if seen is not None:

@@ -84,12 +84,12 @@ async def _read(connection: AsyncConnection[Any]) -> dict[str, Any]:
 async def _watch(config: Path | None, as_data: bool, every: float) -> None:
     opening.address(config)
     with _screen(as_data) as show:
-        async for found in _looks(config):
+        async for found in _views(config):
             show(found)
             await asyncio.sleep(every)
 
 
-async def _looks(config: Path | None) -> AsyncIterator[dict[str, Any]]:
+async def _views(config: Path | None) -> AsyncIterator[dict[str, Any]]:
     """Read the status repeatedly and reconnect after an outage; a failed read has an `error`.
 
     Before the first success an error such as a missing role or schema ends it; later it may be a restart or a restore.

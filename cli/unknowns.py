@@ -35,8 +35,9 @@ app = typer.Typer(
 Awaiting = Annotated[bool, typer.Option("--awaiting", help="Include calls that the provider is still working on.")]
 
 COLUMNS = (
-    "intent_id", "status", "operation", "provider", "account", "label", "attempt", "looks", "absences", "provider_key",
-    "provider_reference", "status_since", "next_look_at", "quiet_after", "replay_window_left", "dead_letters",
+    "intent_id", "status", "operation", "provider", "account", "label", "attempt", "lookups", "absences",
+    "provider_key", "provider_reference", "status_since", "next_lookup_at", "quiet_after", "replay_window_left",
+    "dead_letters",
 )  # fmt: skip
 
 
@@ -63,15 +64,15 @@ def list_(
         as_json({"unknowns": found})
         return
     table(
-        ["intent", "status", "provider", "account", "age", "attempts", "looks", "next look in", "replay window left",
-         "dead letters"],
+        ["intent", "status", "provider", "account", "age", "attempts", "look-ups", "next look-up in",
+         "replay window left", "dead letters"],
         [
-            [u["intent_id"], u["status"], u["provider"], u["account"], age(u["age"]), u["attempt"], u["looks"],
-             age(u["next_look_in"]), age(u["replay_window_left"]), ", ".join(u["dead_letters"]) or None]
+            [u["intent_id"], u["status"], u["provider"], u["account"], age(u["age"]), u["attempt"], u["lookups"],
+             age(u["next_lookup_in"]), age(u["replay_window_left"]), ", ".join(u["dead_letters"]) or None]
             for u in found
         ],
         empty="no unknown call matches" if any((since, until, *filters.values())) else "no call is unknown",
-        drop=("looks", "attempts", "account", "dead letters", "next look in", "provider", "status"),
+        drop=("look-ups", "attempts", "account", "dead letters", "next look-up in", "provider", "status"),
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ class Taken:
     may_look: bool = True
     begun: bool = False
     inline: bool = False
-    looks: int = 0
+    lookups: int = 0
     ordered: bool = False
     absences: int = 0
     quiet_left: float | None = None
@@ -67,9 +67,9 @@ class Taken:
     places: frozenset[str] | None = None
 
     @property
-    def looks_then(self) -> int:
-        """How many looks of the schedule are used up when this one has been made."""
-        return self.looks if self.ordered else self.looks + 1
+    def lookups_then(self) -> int:
+        """How many look-ups of the schedule are used up when this one has been made."""
+        return self.lookups if self.ordered else self.lookups + 1
 
     @property
     def question(self) -> Question:
@@ -117,7 +117,7 @@ def read(r: Any, contract: Contract, *, token: UUID, now: float, lease: float, r
         places=where,
         inline=r.inline,
         traceparent=r.traceparent,
-        looks=r.looks,
+        lookups=r.lookups,
         ordered=r.ordered,
         absences=r.absences,
         quiet_left=r.quiet_left,

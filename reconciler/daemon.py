@@ -39,7 +39,7 @@ from idem.reconciler.webhooks import retries
 from idem.reconciler.webhooks.fetching import Hints
 
 SCHEDULES_INTERVAL = 60.0
-"""Seconds between two looks for rows whose looks are used up by the schedule as it is configured now."""
+"""Seconds between two polls for rows whose look-ups are used up by the schedule as it is configured now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,10 @@ _EXPIRED = noted(
 # its replay is not taken where nothing else could be asked: it would look as if nothing could ever settle it.
 TAKE = f"""
 WITH pause AS MATERIALIZED (
-    SELECT coalesce(bool_or(l.paused), false) AS calls, coalesce(bool_or(l.looks_paused), false) AS looks
+    SELECT coalesce(bool_or(l.paused), false) AS calls, coalesce(bool_or(l.lookups_paused), false) AS lookups
       FROM idem.lanes l WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '')
 ), room AS MATERIALIZED (
-    SELECT CASE WHEN p.calls AND p.looks OR {WENT_BACK} THEN 0
+    SELECT CASE WHEN p.calls AND p.lookups OR {WENT_BACK} THEN 0
                 WHEN %(exact)s
                 THEN idem.lane_capacity_locked(%(provider)s, %(account)s, %(concurrency)s::integer,
                                                %(asking)s::integer, true, %(limit)s::integer)
@@ -75,8 +75,8 @@ WITH pause AS MATERIALIZED (
        AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
        AND CASE WHEN c.status = 'unknown' AND NOT c.inline AND NOT c.key_burned AND %(replays)s
                  AND idem.memory_left(c.first_sent_at, c.doubted_since, c.replay_window, %(window)s) > 0
-                THEN %(looks)s OR NOT (SELECT calls FROM pause)
-                ELSE NOT (SELECT looks FROM pause) END
+                THEN %(lookups)s OR NOT (SELECT calls FROM pause)
+                ELSE NOT (SELECT lookups FROM pause) END
      ORDER BY c.available_at, c.id
      LIMIT (SELECT n FROM room)
        FOR UPDATE OF c SKIP LOCKED
@@ -103,7 +103,7 @@ WITH pause AS MATERIALIZED (
                                 ELSE greatest(o.quiet_after, o.claimed_until + make_interval(secs => %(quiet)s)) END
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
-              o.inline, o.looks, o.absences, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
+              o.inline, o.lookups, o.absences, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
               o.quiet_after, o.status_since, o.sweeps, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
               o.doubted_since, o.step, o.traceparent, o.imported_as, o.sent_as,
               idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) AS memory_left,
@@ -113,10 +113,10 @@ WITH pause AS MATERIALIZED (
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
        t.provider_reference AS reference, coalesce(t.may_replay AND t.memory_left > 0, false)
                                         AND r.outbox_id IS NOT NULL AS replay, t.memory_left,
-       NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
+       NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT lookups FROM pause) AS may_look,
        t.inline, t.traceparent, t.imported_as, t.sent_as,
        {_is_ours("t")} AS as_before,
-       t.looks, t.ordered, t.absences, t.key_burned, t.cancel_sent, t.server_error,
+       t.lookups, t.ordered, t.absences, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM {quiet_after("t")} - statement_timestamp())::float8 AS quiet_left,
        idem.known_moment(t.first_sent_at) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
@@ -182,7 +182,7 @@ async def take(
         "quiet": contract.flight_limit + contract.pause_allowance,
         "flight": contract.flight_limit,
         "pause": contract.pause_allowance,
-        "looks": contract.lookup.possible,
+        "lookups": contract.lookup.possible,
         "concurrency": lane.concurrency,
         "asking": lane.asking,
         "later": LATER_KEYS,

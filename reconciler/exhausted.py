@@ -1,6 +1,6 @@
-"""Rows whose looks are used up by the schedule as it is now: each has a dead letter, however the schedule came to be.
+"""Rows whose look-ups are used up by the schedule as it is now: each has a dead letter, even if the schedule changed.
 
-The count of looks stands in the row and the schedule in the configuration, so a schedule that was made shorter is
+The count of look-ups stands in the row and the schedule in the configuration, so a schedule that was made shorter is
 reached without a look. A row like that would have no entry until its next look, which may be a day away.
 """
 
@@ -18,13 +18,13 @@ from idem.outbox.settle import decide
 from idem.outbox.settle.locked_rows import LockedRow
 from idem.outbox.settle.pages import Place, change_page
 
-# In the order of the lane's own index. The status of an awaiting row, whose looks are polls, is asked for in the CASE.
+# In the order of the lane's own index. The status of an awaiting row, whose look-ups are polls, is checked in the CASE.
 USED_UP = """
 SELECT c.id, c.available_at
   FROM idem.outbox c
  WHERE c.status IN ('unknown', 'awaiting') AND c.provider = %(provider)s AND c.account = %(account)s
    AND (c.available_at, c.id) > (%(at)s, %(row)s)
-   AND CASE WHEN c.status = 'unknown' AND c.looks >= %(length)s AND c.operation = ANY (%(operations)s)
+   AND CASE WHEN c.status = 'unknown' AND c.lookups >= %(length)s AND c.operation = ANY (%(operations)s)
             THEN (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
                    WHERE d.intent_id = c.intent_id AND d.reason IN ('not_settleable', 'reconcile_exhausted'))
                  IS NOT TRUE END
@@ -45,10 +45,10 @@ async def open_entries(
 
     def make(found: LockedRow) -> Change | None:
         row, terms = found.row, catalogue.terms(found.row.operation, found.row.provider)
-        free = row.status is OutboxStatus.UNKNOWN and row.token is None and row.looks >= len(schedule)
+        free = row.status is OutboxStatus.UNKNOWN and row.token is None and row.lookups >= len(schedule)
         if terms is None or terms.standing_order is not None or not free or found.stored:
             return None
-        details = {"looks": row.looks, "absences": row.absences, "why": "the schedule was shortened"}
+        details = {"lookups": row.lookups, "absences": row.absences, "why": "the schedule was shortened"}
         letter = DeadLetter(Reason.RECONCILE_EXHAUSTED, details)
         return decide.reported(row, Evidence("reconciler", "schedule_used_up"), terms, letter)
 

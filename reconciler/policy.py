@@ -36,7 +36,7 @@ class Ordered:
 
 async def ready(renderer: Renderer, taken: Taken, terms: Terms, *, asked: bool) -> Ordered:
     """Render what the client will hear, before the row is locked, where the order may be carried out now."""
-    last = not asked or taken.looks_then >= len(terms.contract.schedule)
+    last = not asked or taken.lookups_then >= len(terms.contract.schedule)
     if terms.standing_order != "assume_done" or taken.status is not OutboxStatus.UNKNOWN or not last:
         return Ordered(asked)
     assumed = Succeeded(None)
@@ -55,13 +55,13 @@ def carried_out(change: Change, row: OutboxRow, terms: Terms, ordered: Ordered) 
     order = terms.standing_order
     if order is None or change.status is not OutboxStatus.UNKNOWN or row.contradicted:
         return change
-    used_up = change.looks is not None and change.looks >= len(terms.contract.schedule)
+    used_up = change.lookups is not None and change.lookups >= len(terms.contract.schedule)
     if (ordered.asked or terms.contract.events) and not used_up:
         return change
     if (left := quiet_left(row, change, terms.contract)) > 0:
         letters = tuple(letter for letter in change.letters if letter.reason not in UNSETTLED)
         return dataclasses.replace(change, due_in=left + EDGE, letters=letters)
-    details = {"order": order, "setting": f"providers.{row.provider}.on_unsettleable", "looks": row.looks}
+    details = {"order": order, "setting": f"providers.{row.provider}.on_unsettleable", "lookups": row.lookups}
     evidence = Evidence(SOURCE, order, details={**details, "last": change.evidence.kind})
     match order:
         case "assume_not_done":

@@ -75,7 +75,7 @@ def cancels(
     if taken.cancel_sent:
         return True
     before = order(contract)[: order(contract).index("cancel_by_key")]
-    last = taken.looks_then >= len(contract.schedule)
+    last = taken.lookups_then >= len(contract.schedule)
     if "replay" in before and taken.replay and not burned and not last:
         return False
     if "lookup" in before and askable:

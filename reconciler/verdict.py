@@ -11,7 +11,7 @@ from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence, OutboxRow, StoredProof
 from idem.outbox.settle import decide
-from idem.outbox.settle.endings import DAY, LOOKUPS, flight_left, ordered, overdue
+from idem.outbox.settle.endings import DAY, MOST_LOOKUPS, flight_left, ordered, overdue
 from idem.outbox.settle.replay_window import memory_left
 from idem.outbox.values.backoff import backoff, not_before
 
@@ -22,7 +22,7 @@ EDGE = 0.05
 def undecided(row: OutboxRow, look: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
     """A look that found nothing, or a question that failed. `sent`: the take made an attempt that can still act.
 
-    `Absent` becomes "proven not executed" only when enough looks agree and the last of them was asked when the quiet
+    `Absent` becomes "proven not executed" only when enough look-ups agree and the last of them was asked when the quiet
     time and the consistency horizon had passed (hazards 1, 2, 54); never against proofs on record, however much these
     disagree among themselves.
     """
@@ -50,9 +50,9 @@ def undecided(row: OutboxRow, look: Absent | CouldNotAsk, evidence: Evidence, te
         if (left := ordered(row)) is not None:
             return dataclasses.replace(change, due_in=left, letters=letters)
         schedule = terms.contract.pending_schedule
-        due = DAY if overdue(row, terms) else schedule[min(row.looks + 1, len(schedule) - 1)]
-        looks = min(row.looks + 1, LOOKUPS)
-        return dataclasses.replace(change, looks=looks, due_in=not_before(due), letters=letters)
+        due = DAY if overdue(row, terms) else schedule[min(row.lookups + 1, len(schedule) - 1)]
+        lookups = min(row.lookups + 1, MOST_LOOKUPS)
+        return dataclasses.replace(change, lookups=lookups, due_in=not_before(due), letters=letters)
     absences = row.absences + 1
     enough = absences >= terms.contract.lookup.agree and not row.contradicted and not may_act_late(row, terms.contract)
     # Lost commits have rendered it: whether that request named what is asked for is not known.
@@ -70,24 +70,26 @@ def answered(change: Change, row: OutboxRow, terms: Terms) -> Change:
     schedule = terms.contract.schedule
     if (left := ordered(row)) is not None:
         due = _inside_the_window(row, min(left, _quiet_in(row, change, terms) or left), terms)
-        return dataclasses.replace(change, looks=row.looks, failures=0, due_in=due)
-    looks = row.looks + 1
-    if looks >= len(schedule):
+        return dataclasses.replace(change, lookups=row.lookups, failures=0, due_in=due)
+    lookups = row.lookups + 1
+    if lookups >= len(schedule):
         due = _inside_the_window(row, min(not_before(DAY), _quiet_in(row, change, terms) or DAY), terms)
-        details: dict[str, object] = {"looks": looks, "absences": change.absences or row.absences}
+        details: dict[str, object] = {"lookups": lookups, "absences": change.absences or row.absences}
         if may_act_late(row, terms.contract):
             details["why"] = (
                 "the provider answered with a 5xx and may still carry it out, so its absence proves nothing"
             )
         exhausted = DeadLetter(Reason.RECONCILE_EXHAUSTED, details)
-        return dataclasses.replace(change, looks=min(looks, LOOKUPS), failures=0, due_in=due, letters=(exhausted,))
-    due = not_before(schedule[looks])
+        return dataclasses.replace(
+            change, lookups=min(lookups, MOST_LOOKUPS), failures=0, due_in=due, letters=(exhausted,)
+        )
+    due = not_before(schedule[lookups])
     enough = (change.absences or row.absences) + 1 >= terms.contract.lookup.agree
     if enough and terms.contract.lookup.possible and not row.contradicted:
         # The next look could decide, if it is asked late enough: neither wait longer, nor ask in vain before.
         left = quiet_left(row, change, terms.contract) + terms.contract.lookup.horizon
         due = min(due, max(left + EDGE, schedule[0]))
-    return dataclasses.replace(change, looks=looks, failures=0, due_in=_inside_the_window(row, due, terms))
+    return dataclasses.replace(change, lookups=lookups, failures=0, due_in=_inside_the_window(row, due, terms))
 
 
 def explained(change: Change, why: str | None) -> Change:
@@ -99,7 +101,7 @@ def explained(change: Change, why: str | None) -> Change:
 
 
 def _quiet_in(row: OutboxRow, change: Change, terms: Terms) -> float | None:
-    # When an absence can first be believed, if that is still to come and nothing was sent now: a row whose looks are
+    # When an absence can first be believed, if that is still to come and nothing was sent now: a row whose look-ups are
     # used up before is asked then, not a day later.
     if change.quiet_for is not None or not terms.contract.lookup.possible or row.contradicted:
         return None
@@ -127,7 +129,9 @@ def cancelled(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
         return dataclasses.replace(change, due_in=not_before(DAY), letters=letters)
     details = {**evidence.details, "cancelled_key": row.provider_key}
     settled = dataclasses.replace(evidence, details=details)
-    return dataclasses.replace(decide.verdict(row, settled, terms), looks=min(row.looks + 1, LOOKUPS), word="ends")
+    return dataclasses.replace(
+        decide.verdict(row, settled, terms), lookups=min(row.lookups + 1, MOST_LOOKUPS), word="ends"
+    )
 
 
 def outlasts(stored: StoredProof) -> bool:
@@ -185,7 +189,7 @@ def _proven_absent(row: OutboxRow, evidence: Evidence, terms: Terms, absences: i
     seen = {**evidence.details, "absences": absences, "horizon": terms.contract.lookup.horizon}
     settled = dataclasses.replace(evidence, details=seen)
     proven = decide.verdict(row, settled, terms)
-    return dataclasses.replace(proven, absences=absences, looks=row.looks + 1, word="ends")
+    return dataclasses.replace(proven, absences=absences, lookups=row.lookups + 1, word="ends")
 
 
 def _asked_late_enough(row: OutboxRow, contract: Contract) -> bool:

@@ -31,13 +31,13 @@ from idem.sweeper.retention_steps import Retention, RetentionStep
 from idem.sweeper.too_old import hold_too_old
 
 UNATTENDED_INTERVAL = 60.0
-"""Seconds between two looks for rows that no daemon serves."""
+"""Seconds between two polls for rows that no daemon serves."""
 
 RARELY = 5
-"""Intervals between two looks for what no claim takes any more, and nobody waits for by the second."""
+"""Intervals between two polls for what no claim takes any more, and nobody waits for by the second."""
 
 AGES_INTERVAL = 15.0
-"""Seconds between two looks at how old everything unsettled is, for the metrics (P5)."""
+"""Seconds between two checks of how old everything unsettled is, for the metrics (P5)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ SELECT c.id, c.available_at
    AND c.available_at <= statement_timestamp() - make_interval(secs => %(unasked)s)
    AND (c.available_at, c.id) > (%(at)s, %(row)s)
    AND (c.claim_token IS NULL OR c.claimed_until <= statement_timestamp())
-   AND (SELECT bool_or(l.looks_paused
+   AND (SELECT bool_or(l.lookups_paused
                        OR l.paused AND c.status = 'unknown' AND NOT c.inline AND NOT c.key_burned
                           AND idem.memory_left(c.first_sent_at, c.doubted_since, c.replay_window,
                                                (%(stated)s::jsonb ->> c.provider)::float8) > 0)

@@ -138,7 +138,7 @@ class Left:
 LEFT = """
 SELECT CASE WHEN EXISTS (SELECT FROM idem.lanes l
                           WHERE l.provider = o.provider AND l.account IN (o.account, '')
-                            AND CASE WHEN o.status IN ('unknown', 'awaiting') THEN l.looks_paused ELSE l.paused END)
+                            AND CASE WHEN o.status IN ('unknown', 'awaiting') THEN l.lookups_paused ELSE l.paused END)
             THEN 'outbox row ' || o.status || ', and its lane is paused'
             ELSE 'outbox row ' || o.status END AS what,
        i.idempotency_key AS key, i.operation,
@@ -166,7 +166,7 @@ SELECT 'handler ' || w.handler || CASE WHEN w.failures > 0 THEN format(' (failed
 # What does not change while nothing happens.
 MOVES = """
 SELECT (SELECT count(*) FROM idem.evidence) + (SELECT count(*) FROM idem.handled_events)
-     + (SELECT coalesce(sum(looks + failures + attempt), 0) FROM idem.outbox)
+     + (SELECT coalesce(sum(lookups + failures + attempt), 0) FROM idem.outbox)
      + (SELECT coalesce(sum(failures), 0) FROM idem.handler_work)
 """
 

@@ -15,7 +15,7 @@ def writes(request: Received) -> bool:
     return request.method != "GET"
 
 
-def looks(request: Received) -> bool:
+def lookups(request: Received) -> bool:
     """Whether a request only asks."""
     return request.method == "GET"
 
@@ -81,7 +81,7 @@ class ScriptedBank(Bank):
 
     def look_fails(self, times: int = 1) -> None:
         """The next questions are answered 503; what was done is not told."""
-        self.script(looks, ["503"] * times)
+        self.script(lookups, ["503"] * times)
 
     @property
     def payments(self) -> list[Payment]:

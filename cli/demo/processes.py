@@ -13,7 +13,7 @@ from types import TracebackType
 from idem.cli.group.children import Child, Children
 
 POLL = 0.05
-"""Seconds between two looks at the processes."""
+"""Seconds between two checks of the processes."""
 STOP = 6.0
 """Seconds that a daemon has to finish its calls at the end."""
 

@@ -87,10 +87,10 @@ def _verdict(
         early = f"{quiet - asked:.1f} s before the quiet time and horizon had passed"
         yield case.finding("P2", "an absence was accepted too early", f"evidence: {verdict}, {early}")
     since = max((n for n, row in enumerate(before) if row.is_change and row.from_status != "unknown"), default=-1)
-    looks = 1 + sum(row.outcome == "absent" for row in before[since + 1 :])
-    if looks < rules.agree:
+    lookups = 1 + sum(row.outcome == "absent" for row in before[since + 1 :])
+    if lookups < rules.agree:
         yield case.finding(
-            "P2", "an absence was accepted after too few look-ups", f"evidence: {verdict}, {looks} looks"
+            "P2", "an absence was accepted after too few look-ups", f"evidence: {verdict}, {lookups} look-ups"
         )
 
 

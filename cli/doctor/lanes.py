@@ -108,7 +108,7 @@ SELECT q.provider, q.account, q.rows, q.intent, e.note, e.http_status
                (array_agg(o.intent_id ORDER BY o.failures DESC, o.intent_id))[1] AS intent
           FROM (SELECT u.provider, u.account, u.failures, u.intent_id FROM idem.outbox u
                  WHERE u.failures >= %(failures)s AND u.failures > 0 AND u.status IN ('unknown', 'awaiting')
-                    OR u.looks - u.absences >= %(failures)s AND u.status = 'unknown' LIMIT 10000) o
+                    OR u.lookups - u.absences >= %(failures)s AND u.status = 'unknown' LIMIT 10000) o
          GROUP BY 1, 2) q
   LEFT JOIN LATERAL (
        SELECT v.details ->> 'note' AS note, v.http_status FROM idem.evidence v

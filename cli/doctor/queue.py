@@ -26,7 +26,7 @@ queue of millions, and many rows of one kind must not hide the others.
 OPEN = """
 SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
        CASE WHEN o.status IN ('unknown', 'awaiting')
-            THEN coalesce(l.looks_paused, false) OR coalesce(e.looks_paused, false)
+            THEN coalesce(l.lookups_paused, false) OR coalesce(e.lookups_paused, false)
             ELSE coalesce(l.paused, false) OR coalesce(e.paused, false) END AS paused,
        count(*)::integer AS rows,
        max(extract(epoch FROM statement_timestamp() - CASE o.status
@@ -143,12 +143,12 @@ async def paused(examination: Examination) -> Findings:
     for lane in (await examination.all(PAUSED))[:100]:
         mine = [e for e in rows if e["provider"] == lane["provider"] and lane["account"] in (e["account"], "")]
         asked = [e for e in mine if e["status"] in ("unknown", "awaiting")]
-        behind = sum(e["rows"] for e in (asked if lane["what"] == "looks" else [e for e in mine if e not in asked]))
+        behind = sum(e["rows"] for e in (asked if lane["what"] == "lookups" else [e for e in mine if e not in asked]))
         waits = {
             "accept": "new intents are refused",
             "calls": f"{several(behind, 'row waits', 'rows wait')} there; `start_within` and replay windows keep "
             "running",
-            "looks": f"{several(behind, 'row is', 'rows are')} not asked about",
+            "lookups": f"{several(behind, 'row is', 'rows are')} not asked about",
         }[lane["what"]]
         what = (
             f"{lane['provider']}/{lane['account'] or '(all accounts)'}: {named([lane['what']])} paused for "

@@ -107,7 +107,7 @@ def _show_row(row: dict[str, Any]) -> None:
             ),
             ("held by", row["claimed_by"]),
             ("lease left", age(row["lease_left"]) if row["lease_left"] is not None else None),
-            ("looks", f"{row['looks']}, {row['absences']} of them found nothing" if row["looks"] else None),
+            ("look-ups", f"{row['lookups']}, {row['absences']} of them found nothing" if row["lookups"] else None),
             ("sent to", row["origin"]),
         ]
     )

@@ -19,7 +19,7 @@ from idem.outbox.accept.waiting import FIRST, GROWTH, Patience, Seen, Waiting
 from idem.outbox.values.errors import StoreUnavailable
 
 POLL: Final = 0.25
-"""Seconds between two looks of all asynchronous waiters of an engine."""
+"""Seconds between two polls of all asynchronous waiters of an engine."""
 LONGEST_LOOK: Final = 10.0
 """Seconds for one look, its connection included: a database that does not answer holds up a waiter no longer."""
 

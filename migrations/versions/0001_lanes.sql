@@ -6,7 +6,7 @@ CREATE TABLE idem.lanes (
     provider       text        COLLATE "C" NOT NULL,
     account        text        COLLATE "C" NOT NULL,
     paused         boolean     NOT NULL DEFAULT false,
-    looks_paused   boolean     NOT NULL DEFAULT false,
+    lookups_paused boolean     NOT NULL DEFAULT false,
     accept_paused  boolean     NOT NULL DEFAULT false,
     paused_by      text,
     reason         text,
@@ -25,7 +25,7 @@ CREATE TABLE idem.lane_changes (
     reason         text        COLLATE "C" NOT NULL,
     database_role  text        NOT NULL DEFAULT current_user,
     changed_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
-    CONSTRAINT what_can_be_paused CHECK (what IN ('calls', 'looks', 'accept')),
+    CONSTRAINT what_can_be_paused CHECK (what IN ('calls', 'lookups', 'accept')),
     CONSTRAINT a_change_says_why CHECK (changed_by <> '' AND reason <> '')
 );
 CREATE INDEX lane_changes_by_lane ON idem.lane_changes (provider, account, what, id);
@@ -113,7 +113,7 @@ BEGIN
                         IS NULL, false)
            AND (SELECT b.outbox_id FROM idem.doubts b WHERE b.outbox_id = o.id LIMIT 1) IS NULL
            AND NOT EXISTS (SELECT FROM idem.lanes l WHERE l.provider = p_provider AND l.account IN (p_account, '')
-                              AND l.looks_paused)
+                              AND l.lookups_paused)
          ORDER BY o.available_at, o.id
          LIMIT CASE WHEN alone THEN 1 ELSE greatest(0, least(p_asking, p_concurrency - 1) - asks) END) AS d;
     IF alone AND due > 0 AND NOT EXISTS (

@@ -34,7 +34,7 @@ CREATE TABLE idem.outbox (
     provider_key        uuid        NOT NULL,
     attempt             integer     NOT NULL DEFAULT 0,
     replay_window       integer     NOT NULL DEFAULT 0,
-    looks               integer     NOT NULL DEFAULT 0,
+    lookups             integer     NOT NULL DEFAULT 0,
     absences            integer     NOT NULL DEFAULT 0,
     failures            integer     NOT NULL DEFAULT 0,
     step                smallint    NOT NULL DEFAULT 1,
@@ -76,7 +76,7 @@ CREATE TABLE idem.outbox (
     CONSTRAINT redrive_waits_in_held CHECK (redrive_at IS NULL OR status = 'held'),
     CONSTRAINT waiting_row_has_order CHECK (status <> 'waiting' OR ordering_key IS NOT NULL),
     CONSTRAINT counters_do_not_go_below_zero
-        CHECK (least(attempt, looks, absences, failures, redrives, sweeps, replay_window) >= 0),
+        CHECK (least(attempt, lookups, absences, failures, redrives, sweeps, replay_window) >= 0),
     CONSTRAINT burned_key_is_not_queued
         CHECK (NOT key_burned OR status IN ('unfrozen', 'unknown', 'awaiting', 'held')),
     CONSTRAINT cancelled_key_is_burned CHECK (key_burned OR NOT cancel_sent),

@@ -21,7 +21,7 @@ CREATE TABLE idem.webhook_events (
     tries        integer     NOT NULL DEFAULT 0,
     -- Where in the kept body the event stands.
     place        integer     NOT NULL DEFAULT 0,
-    -- Looks of a hint that found nothing.
+    -- Look-ups of a hint that found nothing.
     absences     integer     NOT NULL DEFAULT 0,
     -- It is signed, but its time stamp was not near the time at which it came, so what it says is never a proof, whenever
     -- it is read; only the provider, or a delivery in time, can confirm it.

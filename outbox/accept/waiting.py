@@ -20,7 +20,7 @@ from idem.outbox.values.errors import StoreUnavailable
 FIRST: Final = 0.05
 """Seconds until the second look."""
 LONGEST: Final = 0.5
-"""Seconds between two looks of one waiter: they grow to it."""
+"""Seconds between two polls of one waiter: they grow to it."""
 GROWTH: Final = 1.5
 
 Rows: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Sequence[Any]]]

@@ -2,7 +2,7 @@
 tenant alone.
 
 A reference or a label may belong to very many intents, and no index has what else is asked for. So a page looks at the
-next `LOOKUPS` of them by the index, and says where it has stopped.
+next `SCANNED` of them by the index, and says where it has stopped.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from idem.outbox.api import intents as ledger
 from idem.outbox.api.intents import LISTED
 from idem.outbox.operator.search import span
 
-LOOKUPS: Final = 5000
-"""Intents of one reference or one label that a page looks at. At least the largest page."""
+SCANNED: Final = 5000
+"""Intents of one reference or one label that a page scans. At least the largest page."""
 
 # A range over all columns of the index, as in `ledger.INTENTS`: with any statistics it is read by this index, in its
 # order. What is looked at is filtered afterwards.
@@ -29,14 +29,14 @@ WITH looked AS MATERIALIZED (
      WHERE (m.provider_reference, m.tenant_id, m.id) >= (%(reference)s, %(tenant)s, %(low)s::uuid)
        AND (m.provider_reference, m.tenant_id, m.id) < (%(reference)s, %(tenant)s, %(before)s)
        AND m.provider_reference IS NOT NULL
-     ORDER BY m.provider_reference DESC, m.tenant_id DESC, m.id DESC LIMIT %(looks)s
+     ORDER BY m.provider_reference DESC, m.tenant_id DESC, m.id DESC LIMIT %(scanned)s
 )
 SELECT ARRAY(SELECT l.id FROM looked l
               WHERE CASE WHEN %(label)s::text IS NULL THEN true ELSE coalesce(l.label = %(label)s, false) END
                 AND CASE WHEN %(state)s::text IS NULL THEN true ELSE l.state = %(state)s END
                 AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE l.operation = %(operation)s END
               ORDER BY l.id DESC LIMIT %(limit)s) AS ids,
-       CASE WHEN (SELECT count(*) FROM looked) = %(looks)s THEN (SELECT l.id FROM looked l ORDER BY l.id LIMIT 1) END
+       CASE WHEN (SELECT count(*) FROM looked) = %(scanned)s THEN (SELECT l.id FROM looked l ORDER BY l.id LIMIT 1) END
            AS stopped_at
 """
 BY_LABEL = """
@@ -45,20 +45,20 @@ WITH looked AS MATERIALIZED (
      WHERE (left(m.label, 200), m.tenant_id, m.id) >= (left(%(label)s::text, 200), %(tenant)s, %(low)s::uuid)
        AND (left(m.label, 200), m.tenant_id, m.id) < (left(%(label)s::text, 200), %(tenant)s, %(before)s)
        AND m.label IS NOT NULL
-     ORDER BY left(m.label, 200) DESC, m.tenant_id DESC, m.id DESC LIMIT %(looks)s
+     ORDER BY left(m.label, 200) DESC, m.tenant_id DESC, m.id DESC LIMIT %(scanned)s
 )
 SELECT ARRAY(SELECT l.id FROM looked l
               WHERE l.label = %(label)s
                 AND CASE WHEN %(state)s::text IS NULL THEN true ELSE l.state = %(state)s END
                 AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE l.operation = %(operation)s END
               ORDER BY l.id DESC LIMIT %(limit)s) AS ids,
-       CASE WHEN (SELECT count(*) FROM looked) = %(looks)s THEN (SELECT l.id FROM looked l ORDER BY l.id LIMIT 1) END
+       CASE WHEN (SELECT count(*) FROM looked) = %(scanned)s THEN (SELECT l.id FROM looked l ORDER BY l.id LIMIT 1) END
            AS stopped_at
 """
 # A provider key belongs to one call, earlier generations included; a producer may write the same one again.
 BY_PROVIDER_KEY = """
 WITH looked AS MATERIALIZED (
-    SELECT r.intent_id AS id FROM idem.requests r WHERE r.provider_key = %(key)s LIMIT %(looks)s
+    SELECT r.intent_id AS id FROM idem.requests r WHERE r.provider_key = %(key)s LIMIT %(scanned)s
 )
 SELECT ARRAY(SELECT m.id FROM idem.intents m
               WHERE m.id IN (SELECT l.id FROM looked l) AND m.tenant_id = %(tenant)s
@@ -105,7 +105,7 @@ async def intents(
         return page, page[-1]["id"] if len(page) == limit else None
     parameters = {
         "tenant": tenant, "key": provider_key, "reference": reference, "label": label, "state": state,
-        "operation": operation, "low": low, "before": before, "looks": LOOKUPS, "limit": limit,
+        "operation": operation, "low": low, "before": before, "scanned": SCANNED, "limit": limit,
     }  # fmt: skip
     cursor = connection.cursor(row_factory=dict_row)
     query = BY_LABEL if reference is None else BY_REFERENCE

@@ -28,7 +28,7 @@ class Waiters:
     """All requests of this process that wait for a final answer.
 
     It has a connection of its own: those who wait must not wait for those who ask too. `poll` in seconds is the time
-    between two looks. `run` must be running, and must have ended before the pool does.
+    between two polls. `run` must be running, and must have ended before the pool does.
     """
 
     def __init__(self, database: Database, poll: float) -> None:

@@ -104,7 +104,7 @@ class SignatureSettings(Section):
 
 
 class AccountSettings(Section):
-    """One credential of a provider; keys, looks and webhooks are scoped to it."""
+    """One credential of a provider; keys, look-ups and webhooks are scoped to it."""
 
     origin: str = Field(
         description="Scheme, host and port of the provider, e.g. https://api.bank.example; no default. There is no "

@@ -48,7 +48,7 @@ class ApiSettings(Section):
     """The HTTP API: where clients meet idem."""
 
     poll: ClassVar[float] = 0.25
-    """Seconds between two looks at what is being waited for. One statement serves all waiters."""
+    """Seconds between two checks of what is being waited for. One statement serves all waiters."""
 
     host: str = Field(
         default="127.0.0.1",

@@ -94,7 +94,7 @@ class WorkerSettings(Section):
     poll: Duration = Field(
         default=1.0,
         gt=0,
-        description="Seconds between two looks for due rows; default 1s. Notifications only make the worker quicker: "
+        description="Seconds between two polls for due rows; default 1s. Notifications only make the worker quicker: "
         "polling finds every row. Raise it to save queries.",
     )
 
@@ -169,7 +169,7 @@ class ReconcilerSettings(Section):
     interval: Duration = Field(
         default=1.0,
         gt=0,
-        description="Seconds between two looks for due unknowns; default 1s. Raise it to save queries.",
+        description="Seconds between two polls for due unknowns; default 1s. Raise it to save queries.",
     )
     lease: Duration = Field(
         default=90.0,

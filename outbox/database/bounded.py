@@ -25,7 +25,7 @@ SILENCE: Final = 40.0
 """Seconds for a line whose user has named no bound."""
 
 TICK: Final = 0.25
-"""Seconds between two looks at the blocking waits that are under way."""
+"""Seconds between two checks of the blocking waits that are under way."""
 
 IDLE: Final = 40
 """Looks without any, after which the thread that looks ends."""

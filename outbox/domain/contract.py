@@ -44,7 +44,7 @@ class LookupRule:
     """Whether the provider can be asked, and how far an answer 'nothing' can be believed.
 
     `by_events`: its own list of events names our key. `horizon`: after this time an effect is sure to be visible.
-    `agree`: how many looks must agree.
+    `agree`: how many look-ups must agree.
     """
 
     by_key: bool = False

@@ -14,7 +14,7 @@ class LaneName:
     """What a claim is for. A row of another account, origin or environment cannot be claimed through it.
 
     `concurrency`: calls of the fleet at a time, exceeded by no batch where it is `exact`; `asking`: how many of them
-    looks and replays may take together. `replay_window`: seconds for which a second send is harmless, 0: never.
+    look-ups and replays may take together. `replay_window`: seconds for which a second send is harmless, 0: never.
     """
 
     provider: str

@@ -52,5 +52,5 @@ class Limits(Section):
 
     @property
     def asking(self) -> int | None:
-        """How many of `concurrency` looks and replays may take together."""
+        """How many of `concurrency` look-ups and replays may take together."""
         return None if self.concurrency is None else max(1, int(self.concurrency * self.lookup_share))

@@ -40,7 +40,7 @@ class OutboxRow:
     version: int = 1
     redrives: int = 0
     sweeps: int = 0
-    looks: int = 0
+    lookups: int = 0
     absences: int = 0
     failures: int = 0
     start_left: float = 0.0
@@ -152,7 +152,7 @@ class Change:
     patience: float | None = None
     quiet_for: float | None = None
     quiet_from: Literal["now", "lease"] = "now"
-    looks: int | None = None
+    lookups: int | None = None
     keeps_schedule: bool = False
     absences: int | None = None
     failures: int | None = None
@@ -199,7 +199,7 @@ def parameters(change: Change) -> dict[str, Any]:
         "patience": change.patience,
         "quiet_for": change.quiet_for,
         "quiet_from": change.quiet_from,
-        "looks": change.looks,
+        "lookups": change.lookups,
         "keeps_schedule": change.keeps_schedule,
         "absences": change.absences,
         "failures": change.failures,

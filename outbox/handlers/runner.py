@@ -41,7 +41,7 @@ class _Pool:
 class HandlerRunner:
     """Runs the handlers of one process, each at most `threads` times at once; any number of processes may run.
 
-    `limit`: seconds that a turn may take. `attempts`: failures until the dead letter. `poll`: seconds between two looks
+    `limit`: seconds that a turn may take. `attempts`: failures until the dead letter. `poll`: seconds between two polls
     for work. What this worker settles wakes it at once; the poll finds what other processes have settled, and what is
     tried again.
     """

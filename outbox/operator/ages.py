@@ -23,7 +23,7 @@ OUTBOX = """
 SELECT g.status, g.provider, g.account, g.rows,
        EXISTS (SELECT FROM idem.lanes l
                 WHERE l.provider = g.provider AND l.account IN (g.account, '')
-                  AND CASE WHEN g.status IN ('unknown', 'awaiting') THEN l.looks_paused ELSE l.paused END) AS paused,
+                  AND CASE WHEN g.status IN ('unknown', 'awaiting') THEN l.lookups_paused ELSE l.paused END) AS paused,
        extract(epoch FROM statement_timestamp() - g.since)::float8 AS oldest,
        CASE WHEN g.due IS NOT NULL
             THEN greatest(0, extract(epoch FROM statement_timestamp() - g.due))::float8 END AS overdue,
@@ -109,7 +109,7 @@ SELECT l.provider, l.account, w.what, coalesce(c.changed_by, l.paused_by) AS pau
        coalesce(c.reason, l.reason) AS reason, coalesce(c.changed_at, l.changed_at) AS changed_at,
        extract(epoch FROM statement_timestamp() - coalesce(c.changed_at, l.changed_at))::float8 AS age
   FROM idem.lanes l
- CROSS JOIN LATERAL (VALUES (1, 'calls', l.paused), (2, 'looks', l.looks_paused), (3, 'accept', l.accept_paused))
+ CROSS JOIN LATERAL (VALUES (1, 'calls', l.paused), (2, 'lookups', l.lookups_paused), (3, 'accept', l.accept_paused))
        AS w (number, what, paused)
   LEFT JOIN LATERAL (SELECT k.paused, k.changed_by, k.reason, k.changed_at FROM idem.lane_changes k
                       WHERE k.provider = l.provider AND k.account = l.account AND k.what = w.what

@@ -133,7 +133,7 @@ WHOLE: Final = {
 }
 """The other commands of an operator, and what they do to a row."""
 
-LOOKUPS: Final = (
+READ_ONLY: Final = (
     "status", "doctor", "find", "intents list", "intents show", "unknowns list", "unknowns export", "dlq list",
     "dlq show", "tenants top", "token list", "config check", "config show", "db check", "db current", "db sql",
 )  # fmt: skip

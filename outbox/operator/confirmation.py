@@ -87,7 +87,7 @@ async def ask(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UU
     )  # fmt: skip
     if not provider.questions(question):
         return _unasked(f"provider {call.provider} has no look-up that could confirm it")
-    if (await pause.read(connection, call.provider, call.account)).looks:
+    if (await pause.read(connection, call.provider, call.account)).lookups:
         return _unasked(f"look-ups of {call.provider} are paused")
     try:
         lane = Lane(provider, account, slots=1, margin=1.0)

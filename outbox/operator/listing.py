@@ -158,7 +158,7 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.
 """
 ROW = """
 SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.provider_key, o.provider_reference,
-       o.looks, o.absences, o.failures, o.redrives, o.sweeps, o.status_since, o.available_at, o.start_before,
+       o.lookups, o.absences, o.failures, o.redrives, o.sweeps, o.status_since, o.available_at, o.start_before,
        o.first_sent_at, o.claimed_by, o.claimed_until, o.quiet_after, o.redrive_at,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in,
@@ -227,10 +227,10 @@ def _body(text: str, unmask: bool) -> str:
 
 
 UNKNOWNS = """
-SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.attempt, o.looks, o.absences,
-       o.provider_key, o.provider_reference, o.status_since, o.available_at AS next_look_at, o.quiet_after,
+SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.attempt, o.lookups, o.absences,
+       o.provider_key, o.provider_reference, o.status_since, o.available_at AS next_lookup_at, o.quiet_after,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
-       extract(epoch FROM o.available_at - statement_timestamp())::float8 AS next_look_in,
+       extract(epoch FROM o.available_at - statement_timestamp())::float8 AS next_lookup_in,
        CASE WHEN o.replay_window > 0 AND NOT o.key_burned
             THEN nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL), '-Infinity')
             END AS replay_window_left,

@@ -17,10 +17,10 @@ from idem.outbox.database.channel import CHANNEL
 from idem.outbox.operator.dead_letters import check_named
 from idem.outbox.values.errors import OperatorRefused
 
-What: TypeAlias = Literal["calls", "looks", "accept"]
-"""`calls`: first sends with replays and cancels. `looks`: look-ups. `accept`: new intents."""
+What: TypeAlias = Literal["calls", "lookups", "accept"]
+"""`calls`: first sends with replays and cancels. `lookups`: look-ups. `accept`: new intents."""
 
-EVERYTHING: tuple[What, ...] = ("calls", "looks", "accept")
+EVERYTHING: tuple[What, ...] = ("calls", "lookups", "accept")
 EVERY_ACCOUNT = ""
 
 
@@ -29,12 +29,12 @@ class Paused:
     """The pauses of one account, its own or of its whole provider."""
 
     calls: bool
-    looks: bool
+    lookups: bool
     accept: bool
 
 
 PAUSES = """
-SELECT coalesce(bool_or(l.paused), false), coalesce(bool_or(l.looks_paused), false),
+SELECT coalesce(bool_or(l.paused), false), coalesce(bool_or(l.lookups_paused), false),
        coalesce(bool_or(l.accept_paused), false)
   FROM idem.lanes l WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '')
 """
@@ -49,14 +49,14 @@ async def read(connection: AsyncConnection[Any], provider: str, account: str) ->
 
 ADD_LANE = "INSERT INTO idem.lanes (provider, account) VALUES (%(provider)s, %(account)s) ON CONFLICT DO NOTHING"
 LOCK_LANES = """
-SELECT l.account, l.paused, l.looks_paused, l.accept_paused FROM idem.lanes l
+SELECT l.account, l.paused, l.lookups_paused, l.accept_paused FROM idem.lanes l
  WHERE l.provider = %(provider)s ORDER BY l.account FOR UPDATE
 """
 WRITE_LANE = """
 UPDATE idem.lanes l
-   SET paused = %(calls)s, looks_paused = %(looks)s, accept_paused = %(accept)s, changed_at = statement_timestamp(),
-       paused_by = CASE WHEN %(calls)s OR %(looks)s OR %(accept)s THEN coalesce(%(paused_by)s::text, l.paused_by) END,
-       reason = CASE WHEN %(calls)s OR %(looks)s OR %(accept)s THEN coalesce(%(paused_for)s::text, l.reason) END
+   SET paused = %(calls)s, lookups_paused = %(lookups)s, accept_paused = %(accept)s, changed_at = statement_timestamp(),
+       paused_by = CASE WHEN %(calls)s OR %(lookups)s OR %(accept)s THEN coalesce(%(paused_by)s::text, l.paused_by) END,
+       reason = CASE WHEN %(calls)s OR %(lookups)s OR %(accept)s THEN coalesce(%(paused_for)s::text, l.reason) END
  WHERE l.provider = %(provider)s AND l.account = %(account)s
 """
 KEEP_CHANGE = """
@@ -131,7 +131,7 @@ async def resume(
 
 def named(what: Collection[str]) -> str:
     """For people: `calls, look-ups and accept`."""
-    words = [{"calls": "calls", "looks": "look-ups", "accept": "accept"}[each] for each in EVERYTHING if each in what]
+    words = [{"calls": "calls", "lookups": "look-ups", "accept": "accept"}[each] for each in EVERYTHING if each in what]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
@@ -148,9 +148,9 @@ async def _write(connection: AsyncConnection[Any], who: dict[str, Any], what: Co
 
 
 LANES_OF = """
-SELECT l.account, l.paused, l.looks_paused, l.accept_paused, l.paused_by, l.reason, l.changed_at
+SELECT l.account, l.paused, l.lookups_paused, l.accept_paused, l.paused_by, l.reason, l.changed_at
   FROM idem.lanes l
- WHERE l.provider = %(provider)s AND (l.paused OR l.looks_paused OR l.accept_paused) ORDER BY l.account
+ WHERE l.provider = %(provider)s AND (l.paused OR l.lookups_paused OR l.accept_paused) ORDER BY l.account
 """
 
 

@@ -18,7 +18,7 @@ from idem.outbox.operator.id_prefixes import Prefix
 
 LIMIT: Final = 50
 """Intents that one way of looking finds at the most."""
-LOOKUPS: Final = 10_000
+SCANNED: Final = 10_000
 """Rows that one way of looking reads at the most: a label may belong to very many intents."""
 SLACK: Final = timedelta(hours=1)
 FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,7 +49,7 @@ BY_ID = "SELECT n.id FROM idem.intents n WHERE n.id BETWEEN %(low)s AND %(high)s
 BY_DEAD_LETTER = """
 WITH looked AS MATERIALIZED (
     SELECT d.id, d.intent_id FROM idem.dead_letters d
-     WHERE d.id BETWEEN %(low)s AND %(high)s ORDER BY d.id DESC LIMIT %(looks)s
+     WHERE d.id BETWEEN %(low)s AND %(high)s ORDER BY d.id DESC LIMIT %(scanned)s
 )
 SELECT l.intent_id AS id FROM looked l WHERE l.intent_id IS NOT NULL ORDER BY l.id DESC LIMIT %(limit)s
 """
@@ -62,7 +62,7 @@ BY_REFERENCE = """
 WITH looked AS MATERIALIZED (
     SELECT n.id FROM idem.intents n
      WHERE n.provider_reference >= %(text)s AND n.provider_reference <= %(text)s
-     ORDER BY n.provider_reference, n.tenant_id, n.id LIMIT %(looks)s
+     ORDER BY n.provider_reference, n.tenant_id, n.id LIMIT %(scanned)s
 )
 SELECT l.id FROM looked l ORDER BY l.id DESC LIMIT %(limit)s
 """
@@ -71,7 +71,7 @@ WITH looked AS MATERIALIZED (
     SELECT n.id, n.label FROM idem.intents n
      WHERE left(n.label, 200) >= left(%(text)s::text, 200) AND left(n.label, 200) <= left(%(text)s::text, 200)
        AND n.label IS NOT NULL
-     ORDER BY left(n.label, 200), n.tenant_id, n.id LIMIT %(looks)s
+     ORDER BY left(n.label, 200), n.tenant_id, n.id LIMIT %(scanned)s
 )
 SELECT l.id FROM looked l WHERE l.label = %(text)s ORDER BY l.id DESC LIMIT %(limit)s
 """
@@ -135,7 +135,7 @@ async def find(connection: AsyncConnection[Any], text: str, *, limit: int = LIMI
     """Intents that this text is about, newest first; `found_by`: which of its meanings fit. Empty: none."""
     by: dict[UUID, list[str]] = {}
     for word, statement, parameters in ways(text):
-        rows = await (await connection.execute(statement, parameters | {"looks": LOOKUPS, "limit": limit})).fetchall()
+        rows = await (await connection.execute(statement, parameters | {"scanned": SCANNED, "limit": limit})).fetchall()
         for (intent,) in rows:
             if word not in by.setdefault(intent, []):
                 by[intent].append(word)

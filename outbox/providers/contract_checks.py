@@ -112,9 +112,9 @@ def _schedules(contract: Contract, lease: float) -> Iterator[Finding]:
     if contract.lookup.possible and len(contract.schedule) < contract.lookup.agree:
         yield warning(
             "lookup.agree",
-            f"{contract.lookup.agree} looks must agree, and schedule has {len(contract.schedule)}: each absence ends "
-            "in a dead letter",
-            "Add times to schedule, or let fewer looks agree",
+            f"{contract.lookup.agree} look-ups must agree, and schedule has {len(contract.schedule)}: each absence "
+            "ends in a dead letter",
+            "Add times to schedule, or let fewer look-ups agree",
         )
     reach, quiet = contract.schedule[-1], contract.lookup.horizon + contract.flight_limit
     if reach <= quiet:

@@ -82,7 +82,7 @@ class SenderCredentials:
             return None
 
 
-def looks(provider: Provider) -> str:
+def lookups(provider: Provider) -> str:
     """The rules by which a call is found, without those numbers that say how far an answer is believed."""
     outcome = getattr(provider, "outcome", ())
     said = [getattr(provider, name, None) for name in LOOKUPS]
@@ -94,7 +94,7 @@ def looks(provider: Provider) -> str:
 
 def ways(provider: Provider) -> int:
     """The lower half: the rules of the look-ups, and where a cancel by key goes. 0 stands for no cancel."""
-    return digest(looks(provider)) >> CANCEL_BITS << CANCEL_BITS | cancels(provider)
+    return digest(lookups(provider)) >> CANCEL_BITS << CANCEL_BITS | cancels(provider)
 
 
 def cancels(provider: Provider) -> int:

@@ -18,8 +18,8 @@ RETRY_BASE, RETRY_CAP = 1.0, 60.0
 """Seconds: back-off of an attempt that is proven not executed."""
 DAY = 86400.0
 """Seconds: how often a row is still asked about when its schedule is used up, or it is awaited for too long."""
-LOOKUPS = 30000
-"""Where the count of looks stops."""
+MOST_LOOKUPS = 30000
+"""Where the count of look-ups stops."""
 CONFIG_WAIT = 10.0
 """Seconds at the least before a row with a configuration error is tried again: it goes behind the others."""
 
@@ -73,7 +73,7 @@ def accepted_there(change: Change, row: OutboxRow, outcome: Pending, interim: An
     """The provider is working: never sent again, never swept, polled on the contract's pending schedule."""
     known = row.status is OutboxStatus.AWAITING
     left = ordered(row) if known else None
-    looks = 0 if not known else row.looks if left is not None else row.looks + 1
+    lookups = 0 if not known else row.lookups if left is not None else row.lookups + 1
     schedule = terms.contract.pending_schedule
     late = overdue(row, terms)
     return dataclasses.replace(
@@ -84,8 +84,8 @@ def accepted_there(change: Change, row: OutboxRow, outcome: Pending, interim: An
         reference=row.reference or outcome.reference,
         result=dict(outcome.fields) or None,
         interim=default_interim(outcome) if interim is None else interim,
-        due_in=left if left is not None else not_before(DAY if late else schedule[min(looks, len(schedule) - 1)]),
-        looks=min(looks, LOOKUPS),
+        due_in=left if left is not None else not_before(DAY if late else schedule[min(lookups, len(schedule) - 1)]),
+        lookups=min(lookups, MOST_LOOKUPS),
         absences=0,
         failures=0,
         closes=CLOSED_BY_PROOF - {Reason.PENDING_TOO_LONG},
@@ -182,7 +182,7 @@ def at_rest(change: Change, row: OutboxRow, terms: Terms, letter: DeadLetter) ->
 
 
 def unknown(change: Change, terms: Terms) -> Change:
-    """Bytes may have left. Looks are counted anew."""
+    """Bytes may have left. Look-ups are counted anew."""
     letters = change.letters
     if not terms.settleable and terms.standing_order is None:
         letters = (*letters, DeadLetter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider}))
@@ -191,7 +191,7 @@ def unknown(change: Change, terms: Terms) -> Change:
         status=OutboxStatus.UNKNOWN,
         state=KeyState.UNKNOWN,
         due_in=not_before(terms.contract.schedule[0]),
-        looks=0,
+        lookups=0,
         absences=0,
         failures=0,
         letters=letters,

@@ -34,7 +34,7 @@ WITH input AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(changes)s::json) AS i (
         id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
-        looks integer, keeps_schedule boolean, absences integer, failures integer, redrives integer, sweeps integer,
+        lookups integer, keeps_schedule boolean, absences integer, failures integer, redrives integer, sweeps integer,
         key_burned boolean, server_error boolean, whole boolean, rests boolean, doubt text, word text,
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
         interim jsonb, still_open boolean,
@@ -113,7 +113,7 @@ WITH input AS MATERIALIZED (
            claim_token   = NULL, claimed_by = NULL, claimed_at = NULL, claimed_until = NULL,
            quiet_after   = greatest(o.quiet_after, make_interval(secs => m.quiet_for)
                                + CASE m.quiet_from WHEN 'lease' THEN coalesce(o.claimed_until, m.at) ELSE m.at END),
-           looks    = coalesce(m.looks, o.looks),       absences  = coalesce(m.absences, o.absences),
+           lookups  = coalesce(m.lookups, o.lookups),       absences  = coalesce(m.absences, o.absences),
            failures   = coalesce(m.failures, o.failures),     redrives = coalesce(m.redrives, o.redrives),
            sweeps   = coalesce(m.sweeps, o.sweeps),     key_burned = coalesce(m.key_burned, o.key_burned),
            -- What is proven not executed speaks for every attempt until now.

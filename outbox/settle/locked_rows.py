@@ -54,7 +54,7 @@ SOON = 0.5
 """Seconds: much longer than any lock of ours is held."""
 READ = """
 SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state, o.claim_token AS token, o.attempt,
-       o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.looks, o.absences, o.failures,
+       o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.lookups, o.absences, o.failures,
        o.marks_start, o.inline, o.claimed_by AS holder, o.provider_reference AS reference,
        o.key_burned, o.cancel_sent, o.server_error, o.redrive_at IS NOT NULL AS redrives_itself,
        EXISTS (SELECT FROM idem.requests r WHERE r.outbox_id = o.id AND r.generation = o.generation) AS frozen,

@@ -17,7 +17,7 @@ from idem.outbox.settle.results import Report, ResultFate
 from idem.outbox.values.backoff import backoff
 
 IDLE: Final = 60.0
-"""Seconds between two looks for reports that were put aside, where nothing says that there are any."""
+"""Seconds between two polls for reports that were put aside, where nothing says that there are any."""
 
 
 @dataclass(slots=True, eq=False)

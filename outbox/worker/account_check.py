@@ -26,7 +26,7 @@ from idem.outbox.providers.sender_identity import SenderCredentials
 AGAIN: Final = 60.0
 """Seconds until it is asked again, while nobody could tell or another account answers."""
 WATCH: Final = 1.0
-"""Seconds between two looks at the file of a token."""
+"""Seconds between two checks of the file of a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class AccountWatch:
             return
         async with self._database.connection() as connection:
             paused = await pause.read(connection, self._name.provider, self._name.account)
-        if paused.calls and paused.looks:
+        if paused.calls and paused.lookups:
             # Nothing goes there, and nothing may be asked; what follows the pause is asked first.
             self.again = HEARTBEAT
             return

@@ -40,7 +40,7 @@ class Probe:
         self._asked = lane.breaker.openings
         async with self._database.connection() as connection:
             paused = await pause.read(connection, name.provider, name.account)
-            if paused.calls or paused.looks:
+            if paused.calls or paused.lookups:
                 return
             horizon = lane.provider.contract.lookup.horizon
             question = await known_object.newest(connection, name.provider, name.account, horizon)

@@ -68,8 +68,8 @@ class Sender:
             return ()
         sender_is_other = who(sent_as) not in same
         ways = sent_as & (1 << sender_identity.BITS) - 1
-        looks_are_others = ways >> sender_identity.CANCEL_BITS != self._ways >> sender_identity.CANCEL_BITS
-        return (CREDENTIALS,) * sender_is_other + (LOOKUPS,) * looks_are_others
+        lookups_are_others = ways >> sender_identity.CANCEL_BITS != self._ways >> sender_identity.CANCEL_BITS
+        return (CREDENTIALS,) * sender_is_other + (LOOKUPS,) * lookups_are_others
 
     def cancels_elsewhere(self, sent_as: int | None) -> bool:
         """Whether a cancel would go elsewhere now than when a row was sent: there the provider may not know the call,

@@ -116,7 +116,7 @@ class LedgerWalk:
     async def _not_paused(self) -> None:
         async with self._database.connection() as connection:
             paused = await pause.read(connection, self._name.provider, self._name.account)
-        if paused.looks:
+        if paused.lookups:
             raise WalkStopped(f"look-ups are paused: `idem resume {self._name.provider}`, then check again")
         if self._report.discrepancies >= MOST:
             raise WalkStopped(

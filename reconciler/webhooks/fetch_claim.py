@@ -66,7 +66,7 @@ WITH due AS MATERIALIZED (
                            FROM idem.outbox o WHERE o.id = w.outbox_id), false)
        AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
        AND NOT EXISTS (SELECT FROM idem.lanes l WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '')
-                                                  AND l.looks_paused)
+                                                  AND l.lookups_paused)
      ORDER BY w.retry_at LIMIT %(limit)s FOR UPDATE OF w SKIP LOCKED
 ), taken AS (
     UPDATE idem.webhook_events w

@@ -160,7 +160,7 @@ class Hints:
         self._report(hint, verdict)
 
     async def _not_there(self, hint: Hint, event: Event, seen: Seen) -> None:
-        """Believed like any other absence: when enough looks agree and the consistency horizon has passed."""
+        """Believed like any other absence: when enough look-ups agree and the consistency horizon has passed."""
         lookup, absences = self._lane.provider.contract.lookup, hint.absences + 1
         left = lookup.horizon - hint.waiting.age
         if event.later and absences >= lookup.agree and left < 0:

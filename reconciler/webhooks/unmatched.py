@@ -81,7 +81,7 @@ def _next_look(waiting: WaitingEvent, horizon: float | None) -> float:
 
 
 def _foreign_look(waiting: WaitingEvent) -> float | None:
-    # There may be very many of them: a few looks, further and further apart, then only when the reference is written.
+    # There may be very many of them: a few tries, further and further apart, then only when the reference is written.
     return None if waiting.age > 2 * YOUNG else min(max(FIRST_TRY, waiting.age * 4), DAILY)
 
 

@@ -44,7 +44,7 @@ class BankLook:
 
 @dataclass(frozen=True)
 class BankShape:
-    """An API that takes orders at every path but by GET, whatever their body, and is asked as `looks` say.
+    """An API that takes orders at every path but by GET, whatever their body, and is asked as `lookups` say.
 
     `says` is by the bank's own status; `errors`: where the members of the bank's errors (`code`, `message`, `type`)
     stand too. A payment shows all members of the order that made it.
@@ -52,7 +52,7 @@ class BankShape:
 
     says: Mapping[str, StatusWords]
     errors: Mapping[str, Pointer]
-    looks: tuple[BankLook, ...] = ()
+    lookups: tuple[BankLook, ...] = ()
 
     @classmethod
     def own(cls) -> "BankShape":
@@ -95,7 +95,7 @@ class BankShape:
 
     def asked(self, target: str) -> tuple[BankLook, list[str]] | None:
         """The way in which this target asks, and what it asks for."""
-        for look in self.looks:
+        for look in self.lookups:
             if match := re.fullmatch(look.target, target):
                 return look, [unquote(group) for group in match.groups()]
         return None

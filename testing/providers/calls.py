@@ -164,7 +164,7 @@ class Calls:
             return await lane.ask(question, lease_ends=_lease())
 
         look, _ = self._in_lane(provider, account, work)
-        return look, tuple(provider.looks)
+        return look, tuple(provider.lookups)
 
     def cancel(self, sent: SentCall) -> tuple[Look, Seen]:
         """Void whatever was sent under the key."""

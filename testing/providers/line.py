@@ -43,7 +43,7 @@ class Line:
         self._target = target.rstrip("/")
         self._rewrite = rewrite
         self._writes: deque[tuple[str, float]] = deque()
-        self._looks: deque[str] = deque()
+        self._lookups: deque[str] = deque()
         self._closing = threading.Event()
         self._client: httpx.Client | None = None
         self._server: ThreadingHTTPServer | None = None
@@ -60,7 +60,7 @@ class Line:
 
     def next_look(self, fault: str) -> None:
         """The same for the next GET."""
-        self._looks.append(fault)
+        self._lookups.append(fault)
 
     def __enter__(self) -> Self:
         self._client = httpx.Client(base_url=self._target, timeout=60, trust_env=False, verify=tls())
@@ -81,7 +81,7 @@ class Line:
         fault, late = "", 0.0
         with suppress(IndexError):
             if request.command in ("GET", "HEAD"):
-                fault = self._looks.popleft()
+                fault = self._lookups.popleft()
             else:
                 fault, late = self._writes.popleft()
         match fault:

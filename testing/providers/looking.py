@@ -88,7 +88,7 @@ class Looking:
             same = sent.reference is None or getattr(look, "reference", None) == sent.reference
             must(same, "object.reference", f"{told}, which was answered with {sent.reference}")
 
-    def test_looks_have_no_effect(self, world: World) -> None:
+    def test_lookups_have_no_effect(self, world: World) -> None:
         """A question is only a question."""
         calls = Calls(world)
         sent = calls.made()

@@ -15,7 +15,7 @@ from idem.outbox.providers.send import SendProvider
 
 
 class Observed:
-    """Hands everything on to the provider. `answers` are those to writes, `looks` those to questions,
+    """Hands everything on to the provider. `answers` are those to writes, `lookups` those to questions,
     `heard` both, and those to cancels and lists.
 
     `deadline`: seconds for a call, instead of the contract's. `way`: the only one of its questions that is asked.
@@ -27,7 +27,7 @@ class Observed:
         own = provider.contract
         self._contract = own if deadline is None else replace(own, deadline=min(deadline, own.deadline))
         self.answers: list[Response] = []
-        self.looks: list[Response] = []
+        self.lookups: list[Response] = []
         self.heard: list[Response] = []
         self.pages = 0
 
@@ -63,7 +63,7 @@ class Observed:
     def read_look(
         self, response: Response, question: Question, request: FrozenRequest | None = None
     ) -> tuple[Look, Seen]:
-        self.looks.append(response)
+        self.lookups.append(response)
         self.heard.append(response)
         return self._provider.read_look(response, question, request)
 

@@ -54,11 +54,11 @@ async def test_a_tenant_finds_its_own_and_nobody_elses(api: Client, spine: Spine
 @pytest.mark.parametrize(
     "query", [{"label": "order 1"}, {"reference": "pay_1"}, {"label": "order 1", "reference": "pay_1"}]
 )
-@pytest.mark.parametrize("looks", [2, 3, 7])
+@pytest.mark.parametrize("scanned", [2, 3, 7])
 async def test_every_intent_is_on_some_page_however_few_a_page_looks_at(
-    api: Client, spine: Spine, monkeypatch: pytest.MonkeyPatch, query: dict[str, str], looks: int
+    api: Client, spine: Spine, monkeypatch: pytest.MonkeyPatch, query: dict[str, str], scanned: int
 ) -> None:
-    monkeypatch.setattr(tenant_search, "LOOKUPS", looks)
+    monkeypatch.setattr(tenant_search, "SCANNED", scanned)
     asked = [str(api.intent(await api.ask(key=f"k{number}"))) for number in range(7)]
     await labelled(spine)
     async with spine.database.connection() as connection, connection.transaction():

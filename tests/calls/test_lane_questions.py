@@ -261,8 +261,8 @@ async def test_every_page_takes_a_slot(serve: Any) -> None:
 
     server = await serve(listing(after_id, [thing(number) for number in range(MANY)], slow))
     lane = opened(asking(server.origin, STYLES["after_id"][1]), slots=1)
-    looks = await asyncio.gather(*(lane.ask(asked(), lease_ends=lease()) for _ in range(3)))
-    assert [look for look, _ in looks] == [Absent()] * 3
+    lookups = await asyncio.gather(*(lane.ask(asked(), lease_ends=lease()) for _ in range(3)))
+    assert [look for look, _ in lookups] == [Absent()] * 3
     assert (most, len(server.full)) == (1, 15)
     await lane.close()
 
@@ -388,10 +388,10 @@ async def test_a_cancel_is_done_or_too_late_or_says_nothing(serve: Any) -> None:
 
     server = await serve(handler)
     lane = cancelling(server.origin)
-    looks = [await lane.cancel(asked(), lease_ends=lease()) for _ in answers]
-    assert [look for look, _ in looks] == [Absent(), Succeeded("p", "COMPLETED"), CouldNotAsk()]
-    assert [seen.http_status for _, seen in looks] == [200, 409, 503]
-    assert all(seen.started and seen.elapsed is not None for _, seen in looks)
+    lookups = [await lane.cancel(asked(), lease_ends=lease()) for _ in answers]
+    assert [look for look, _ in lookups] == [Absent(), Succeeded("p", "COMPLETED"), CouldNotAsk()]
+    assert [seen.http_status for _, seen in lookups] == [200, 409, 503]
+    assert all(seen.started and seen.elapsed is not None for _, seen in lookups)
     assert server.full[0].startswith(b"POST /v2/payments/cancel HTTP/1.1")
     assert server.full[0].endswith(f'{{"idempotency_key":"{KEY}"}}'.encode())
     await lane.close()

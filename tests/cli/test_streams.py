@@ -31,7 +31,7 @@ def commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, .
 
 ALL = list(commands(typer.main.get_command(program.app)))
 
-LOOKUPS = [
+READ_ONLY = [
     ("status",), ("doctor",), ("dlq", "list"), ("intents", "list"), ("unknowns", "list"), ("unknowns", "export"),
     ("token", "list"), ("tenants", "top"), ("db", "check"), ("db", "current"), ("config", "check"), ("config", "show"),
 ]  # fmt: skip
@@ -161,7 +161,7 @@ def test_every_command_gives_its_help_whatever_its_streams_are(idem: Program) ->
 async def test_every_command_that_looks_keeps_its_exit_code(desk: Desk, idem: Program) -> None:
     await desk.held("k1")
     await desk.unknown("k2")
-    for place, path in enumerate(LOOKUPS):
+    for place, path in enumerate(READ_ONLY):
         for more in ((), ("--json",)) if path not in (("unknowns", "export"), ("config", "show")) else ((),):
             usual = idem.code(*path, *more)
             assert usual != 99, idem.said

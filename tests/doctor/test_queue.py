@@ -228,9 +228,9 @@ async def test_questions_that_nobody_answers_are_a_warning(desk: Desk, doctor: D
 async def test_answers_that_are_not_believed_are_a_warning_too(desk: Desk, doctor: Doctor) -> None:
     """They use up the schedule (credentials that were changed, a 500 kept under the key), so no miss is counted."""
     intent = await desk.unknown("u")
-    await desk.spine.all("UPDATE idem.outbox SET looks = 3, absences = 1 RETURNING 1")
+    await desk.spine.all("UPDATE idem.outbox SET lookups = 3, absences = 1 RETURNING 1")
     assert [each["level"] for each in await doctor("unasked")] == ["ok"]
-    await desk.spine.all("UPDATE idem.outbox SET looks = 4 RETURNING 1")
+    await desk.spine.all("UPDATE idem.outbox SET lookups = 4 RETURNING 1")
     (found,) = await doctor("unasked")
     assert found["level"] == "warning" and f"idem intents show {intent}" in found["do"]
 

@@ -28,7 +28,7 @@ class Provided(Spine):
         return len(self.bank.log.sends())
 
     @property
-    def looks(self) -> list[str]:
+    def lookups(self) -> list[str]:
         return [each.path for each in self.bank.log.requests if each.method == "GET"]
 
     async def ends(self, intent: UUID) -> tuple[str, int | None]:

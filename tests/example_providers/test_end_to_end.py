@@ -109,7 +109,7 @@ async def test_paypal_is_sent_again_and_shows_what_is(make: Make, fault: str) ->
     await shop.reconcile(after=6)
     assert await shop.ends(intent) == ("completed", 201)
     # The same bytes under the same id, and nobody was asked anything.
-    assert (shop.effects(), shop.sends, shop.looks) == (1, 2, [])
+    assert (shop.effects(), shop.sends, shop.lookups) == (1, 2, [])
 
 
 async def test_paypal_had_not_heard_the_first(make: Make) -> None:
@@ -131,7 +131,7 @@ async def test_paypal_shows_an_order_that_waits_and_then_its_end(make: Make) -> 
     shop.bank.shift_clock(HOUR)
     await shop.reconcile(after=HOUR)
     assert await shop.ends(intent) == ("completed", 201)
-    (look,) = shop.looks
+    (look,) = shop.lookups
     assert look.startswith("/v2/checkout/orders/") and shop.sends == 1
 
 
@@ -161,12 +161,12 @@ async def test_checkout_is_asked_and_never_sent_again(make: Make, fault: str) ->
     await shop.reconcile(after=20)
     assert await shop.ends(intent) == ("completed", 201)
     assert (shop.effects(), shop.sends) == (1, 1)
-    (look,) = shop.looks
+    (look,) = shop.lookups
     assert look.startswith("/payments?reference=")
 
 
 async def test_checkout_had_not_heard_the_first(make: Make) -> None:
-    """Proven by looks that agree, beyond the horizon and beyond all that may still be under way: only then again."""
+    """Proven by look-ups that agree, beyond the horizon and beyond all that may still be under way: only then again."""
     shop = await checkout(make)
     shop.bank.script(None, ["drop_before_acting"])
     intent = shop.paid("payments.request", PAYMENT)
@@ -174,7 +174,7 @@ async def test_checkout_had_not_heard_the_first(make: Make) -> None:
     for seconds in (20, 90, 300, 1200):
         assert shop.sends == 1
         await shop.reconcile(after=seconds)
-    assert len(shop.looks) >= 3 and shop.effects() == 0
+    assert len(shop.lookups) >= 3 and shop.effects() == 0
     assert (await shop.reconcile(after=HOUR)).redriven == 1
     await shop.work()
     assert await shop.ends(intent) == ("completed", 201)
@@ -187,4 +187,4 @@ async def test_checkout_declines(make: Make) -> None:
     intent = shop.paid("payments.request", PAYMENT)
     await shop.work()
     assert await shop.ends(intent) == ("completed", 402)
-    assert (shop.sends, shop.looks) == (1, [])
+    assert (shop.sends, shop.lookups) == (1, [])

@@ -82,7 +82,7 @@ class GoCardless(Handler):
         key = self.headers["idempotency-key"]
         new = key not in self.server.made
         if new:
-            self.server.made[key] = {**recorded("gocardless", "looks", "submitted")["body"]["payments"], **body}
+            self.server.made[key] = {**recorded("gocardless", "lookups", "submitted")["body"]["payments"], **body}
         if self.lost():
             return
         if new:
@@ -97,11 +97,11 @@ class GoCardless(Handler):
         elif self.path.startswith("/payments?"):
             self.answer(200, {"payments": self.server.shown, "meta": {"cursors": {"before": None, "after": None}}})
         else:
-            self.answer(404, recorded("gocardless", "looks", "absent")["body"])
+            self.answer(404, recorded("gocardless", "lookups", "absent")["body"])
 
 
 class Square(Handler):
-    """Its list is behind by so many looks (`misses`), and an empty one is left out."""
+    """Its list is behind by so many look-ups (`misses`), and an empty one is left out."""
 
     def do_POST(self) -> None:
         body = self.body()
@@ -202,7 +202,7 @@ async def test_a_list_that_is_behind(till: Provided, square: Small, misses: int)
         await till.reconcile(after=seconds)
     assert await till.ends(intent) == ("completed", 201)
     assert (square.sends("/v2/payments"), len(square.made)) == (1, 1)
-    looks = [each for each in square.heard if each.startswith("GET ")]
-    assert len(looks) == misses + 1 and all("begin_time=" in each for each in looks)
+    lookups = [each for each in square.heard if each.startswith("GET ")]
+    assert len(lookups) == misses + 1 and all("begin_time=" in each for each in lookups)
     (made,) = square.made.values()
     assert made["reference_id"] == made["idempotency_key"] and made["note"] == ENVIRONMENT

@@ -86,5 +86,5 @@ async def test_no_statement_of_an_idle_installation_runs_more_than_once_a_second
     # A pass that was late is followed by the next one promptly: one more for each end of the time.
     most = lanes * (seconds / ONE_SECOND + 2)
     assert {statement: n for statement, n in seen.items() if n > most} == {}
-    looks = sum(n for statement, n in seen.items() if "idem.handler_work" in statement and "unnest" in statement)
-    assert looks <= seconds / ONE_SECOND + 2
+    polls = sum(n for statement, n in seen.items() if "idem.handler_work" in statement and "unnest" in statement)
+    assert polls <= seconds / ONE_SECOND + 2

@@ -200,7 +200,7 @@ async def test_hazard_27_what_could_not_be_asked_counts_as_nothing(spine: Spine)
         await spine.execute("UPDATE idem.outbox SET start_before = start_before + interval '4000 s'")
         await spine.reconcile(hasten=True)
     row = await spine.row(intent)
-    assert (row["status"], row["looks"], row["absences"]) == ("unknown", 0, 0)
+    assert (row["status"], row["lookups"], row["absences"]) == ("unknown", 0, 0)
     assert row["failures"] >= 5
     assert await spine.letters(intent) == []
     spine.bank.forget_script()

@@ -64,7 +64,7 @@ async def test_hazard_24_the_lease_counts_from_the_statement_and_the_caller_neve
         )
     )["s"]
     assert 20 < believed <= 30
-    # Less has passed between the two looks than since the statement: what the run believed then was not too much.
+    # Less has passed between the two checks than since the statement: what the run believed then was not too much.
     assert run.remaining <= left + 0.001
     await run.not_executed("end of the test")
     assert run.remaining == 0 and not run.lost

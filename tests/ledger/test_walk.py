@@ -191,7 +191,7 @@ async def test_a_time_that_cannot_be_compared_is_refused(spine: Spine) -> None:
 async def test_a_pause_of_look_ups_holds_for_the_walk(spine: Spine) -> None:
     listed(spine)
     async with spine.database.connection() as connection:
-        await pause.pause(connection, "keyed", "", {"looks"}, by="ada", reason="their maintenance")
+        await pause.pause(connection, "keyed", "", {"lookups"}, by="ada", reason="their maintenance")
     before = len(spine.bank.log.requests)
     report = await keyed(spine)
     assert report.walked == "incomplete"

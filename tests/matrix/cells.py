@@ -30,13 +30,13 @@ LONG_STALL = 1.6
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. `faults`: of an intent's first send, of its second ...; later ones meet none. `looks`: of the first
+    """One cell. `faults`: of an intent's first send, of its second ...; later ones meet none. `lookups`: of the first
     questions of the cell. `seconds`: the time of the first fault, if not the usual one. `away`: seconds after the
     accept until which the bank answers nothing but first sends."""
 
     variant: Variant
     faults: tuple[FaultName, ...]
-    looks: tuple[str, ...] = ()
+    lookups: tuple[str, ...] = ()
     intents: int = INTENTS
     seconds: float | None = None
     away: float = 0.0
@@ -44,7 +44,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Its account, at the bank and with us."""
-        more = [*(["asked"] if self.looks else []), *(["away"] if self.away else [])]
+        more = [*(["asked"] if self.lookups else []), *(["away"] if self.away else [])]
         return "--".join([self.variant.name, *map(str, self.faults), *more])
 
     @property

@@ -106,7 +106,7 @@ def _last_word(seen: Observed) -> str:
 def nothing_forbidden(seen: Observed, cell: Cell) -> None:
     """Every send after another one for the same intent was allowed by the contract when it was made.
 
-    Either all that was sent before is proven not executed: by its answer, by looks that agree after flight limit and
+    Either all that was sent before is proven not executed: by its answer, by look-ups that agree after flight limit and
     horizon, or by a cancel. Or it is a replay that the contract knows to be harmless: under the same key with the same
     bytes, inside retention less margin, and not after the key was burned by a cancel or by a failure that the bank
     keeps (hazards 7, 9, 10).

@@ -101,11 +101,11 @@ class Variant:
         )
 
 
-def variant(replay: Replay, name: str = "", *, looks: bool = True, **changes: Any) -> Variant:
+def variant(replay: Replay, name: str = "", *, lookups: bool = True, **changes: Any) -> Variant:
     """The bank with this replay, as its contract has it; `changes` are fields of the contract."""
     keyless = replay == "none"
     key = KeyRule() if keyless else KeyRule("header", "idempotency-key", replay, RETENTION, MARGIN)
-    rule = replace(LOOKUPS, by_key=not keyless, by_reference=keyless) if looks else LookupRule()
+    rule = replace(LOOKUPS, by_key=not keyless, by_reference=keyless) if lookups else LookupRule()
     return Variant(name or replay, replay, replace(BASE, **{"key": key, "lookup": rule, **changes}))
 
 
@@ -134,5 +134,5 @@ LATE = replace(
 )
 """After a 5xx the effect may come later than any horizon: no absence settles, only a tombstone does."""
 
-MUTE = variant("none", "mute", looks=False)
+MUTE = variant("none", "mute", lookups=False)
 """Nothing can be asked and nothing sent again: without an event a person decides (hazard 39)."""

@@ -99,8 +99,8 @@ class World:
         for (key, nth), step in plays.items():
             self.bank.script(_nth(key, nth), [step])
         for cell in cells:
-            if cell.looks:
-                self.bank.script(RequestMatch(account=cell.name, method="GET"), list(cell.looks))
+            if cell.lookups:
+                self.bank.script(RequestMatch(account=cell.name, method="GET"), list(cell.lookups))
             if cell.away:
                 self.bank.script(_away(cell.name, time.time() + cell.away), ["503"] * 1000)
 

@@ -46,7 +46,7 @@ async def held_unrenderable(desk: Desk, key: str) -> UUID:
 
 @situation("held, proven absent")
 async def held_verdict(desk: Desk, key: str) -> UUID:
-    """As two looks that agree leave it, without a due time of an automatic redrive."""
+    """As two look-ups that agree leave it, without a due time of an automatic redrive."""
     intent = await sent(desk, key, "drop_before_acting", operation="pay.keyless")
     for _ in range(2):
         await pass_for(desk, intent, 4000)

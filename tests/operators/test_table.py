@@ -15,7 +15,7 @@ from idem.cli.operator import bulk
 from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.domain.states import Reason
 from idem.outbox.operator import dead_letters
-from idem.outbox.operator.command_table import COMMANDS, LOOKUPS, SITUATIONS, WHOLE, Cell, Situation
+from idem.outbox.operator.command_table import COMMANDS, READ_ONLY, SITUATIONS, WHOLE, Cell, Situation
 from idem.outbox.recovery import quarantine, release
 from idem.outbox.values.errors import OperatorRefused
 
@@ -191,7 +191,7 @@ async def test_what_only_looks_and_what_pauses_changes_no_row(desk: Desk) -> Non
     token = (await desk.cli("token", "create", "t", "--label", "shop", "--json")).data
     before = await everything(desk)
     for arguments in (
-        *((*each.split(), *named.get(each, ())) for each in LOOKUPS),
+        *((*each.split(), *named.get(each, ())) for each in READ_ONLY),
         ("token", "create", "t", "--label", "x"), ("db", "upgrade"), ("db", "sync"),
         ("pause", "keyed", "--reason", "r"), ("resume", "keyed", "--reason", "r"),
         ("token", "revoke", token["id"], "--reason", "r", "--yes"),
@@ -207,7 +207,7 @@ DAEMONS = {"run", "up", "demo", *(f"{name} run" for name in LONG_RUNNING)}
 
 def test_every_command_is_in_the_table() -> None:
     """A new command needs its place: about one intent, another one, or one that only looks."""
-    told = [*COMMANDS.values(), *(name for names in WHOLE for name in names.split(", ")), *LOOKUPS]
+    told = [*COMMANDS.values(), *(name for names in WHOLE for name in names.split(", ")), *READ_ONLY]
     there = {" ".join(path) for path in _paths(typer.main.get_command(app))} - DAEMONS
     assert {name for name in there if not any(f"{each} ".startswith(f"{name} ") for each in told)} == set()
 

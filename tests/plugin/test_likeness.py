@@ -79,7 +79,7 @@ class Played:
             self.ask(self.provider.freeze(ProviderRequest("PUT", "/v1/things", json=body), key))
         )[0]
 
-    def looks(self, key: str, reference: str | None = None) -> list[Look]:
+    def lookups(self, key: str, reference: str | None = None) -> list[Look]:
         question = Question(key, reference, awaiting=False)
         return [
             self.provider.read_look(self.ask(each), question, each)[0] for each in self.provider.questions(question)
@@ -99,13 +99,13 @@ def played(request: pytest.FixtureRequest) -> Iterator[Played]:
 
 def test_an_order_succeeds_and_is_found(played: Played):
     key = str(uuid4())
-    assert set(map(type, played.looks(key))) == {Absent}
+    assert set(map(type, played.lookups(key))) == {Absent}
     made = played.order(key)
     (payment,) = played.bank.payments
     assert isinstance(made, Succeeded) and made.reference == payment.id
-    found = played.looks(key, made.reference)
+    found = played.lookups(key, made.reference)
     assert found and all(isinstance(each, Succeeded) and each.reference == payment.id for each in found), found
-    assert set(map(type, played.looks(str(uuid4())))) == {Absent}
+    assert set(map(type, played.lookups(str(uuid4())))) == {Absent}
 
 
 def test_its_answers_carry_the_header_of_the_providers_own():
@@ -138,9 +138,9 @@ def test_what_its_provider_works_on_comes_to_its_end(played: Played):
     played.bank.accept_and_work(3600)
     made = played.order("k1")
     assert isinstance(made, Pending)
-    assert any(isinstance(each, Pending) for each in played.looks("k1", made.reference))
+    assert any(isinstance(each, Pending) for each in played.lookups("k1", made.reference))
     played.bank.shift_clock(3601)
-    assert any(isinstance(each, Succeeded) for each in played.looks("k1", made.reference))
+    assert any(isinstance(each, Succeeded) for each in played.lookups("k1", made.reference))
 
 
 def test_a_replay_is_what_the_contract_promises(played: Played):

@@ -76,7 +76,7 @@ async def test_a_running_worker_is_woken_to_render_and_to_send(spine: Spine, app
     worker, stop = Worker(spine.database, spine.catalogue, settings), asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
     try:
-        await asyncio.sleep(1)  # its first looks find nothing, and the next ones are a minute away
+        await asyncio.sleep(1)  # its first look-ups find nothing, and the next ones are a minute away
         application.accepted(notify=True)
         async with asyncio.timeout(20):
             while spine.effects() == 0:

@@ -31,7 +31,7 @@ async def test_where_nothing_is_to_be_asked_first_sends_have_it_all(spine: Spine
 
 async def test_paused_look_ups_keep_nothing_free(spine: Spine) -> None:
     await backlog(spine, unknown=5, pending=20)
-    await spine.all("INSERT INTO idem.lanes (provider, account, looks_paused) VALUES ('keyed', '', true) RETURNING 1")
+    await spine.all("INSERT INTO idem.lanes (provider, account, lookups_paused) VALUES ('keyed', '', true) RETURNING 1")
     assert len(await claim(spine, limited(spine, Limits(concurrency=10, lookup_share=0.5)))) == 10
 
 

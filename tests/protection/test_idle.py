@@ -14,11 +14,11 @@ SELECT gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 s', now() +
        'https://bank.test', 't' || n %% 7
   FROM generate_series(1, 100000) AS n
 """
-PAUSE = "INSERT INTO idem.lanes (provider, account, paused, looks_paused) VALUES ('p0', %s, true, true)"
+PAUSE = "INSERT INTO idem.lanes (provider, account, paused, lookups_paused) VALUES ('p0', %s, true, true)"
 LANE = {**hot_statements.LANE, **hot_statements.HOLD, "concurrency": 50, "asking": 5}
 CLAIM = {**LANE, "turns": 200, "after": ""}
 TAKE = {**LANE, "replays": True, "first": True, "window": 86000.0, "quiet": 180.0, "flight": 120.0, "pause": 60.0,
-        "looks": True, "later": 2}  # fmt: skip
+        "lookups": True, "later": 2}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,13 @@ async def test_paused_calls_are_not_made_and_go_out_after_the_resume(
     assert (await spine.work()).claimed == 1
 
 
-async def test_paused_looks_ask_nothing_and_replays_go_on(spine: Spine, pause: Any, resume: Any) -> None:
+async def test_paused_lookups_ask_nothing_and_replays_go_on(spine: Spine, pause: Any, resume: Any) -> None:
     spine.bank.script(None, ["drop_before_acting", "drop_before_acting"])
     spine.accepted()
     await spine.sent("k2", operation="pay.keyless")
     await spine.advance(10)
-    await pause("looks")
-    await pause("looks", provider="keyless")
+    await pause("lookups")
+    await pause("lookups", provider="keyless")
     before = len(spine.bank.log.requests)
     assert (await spine.reconcile()).settled == {"replay:succeeded": 1}
     assert [each.method for each in spine.bank.log.requests[before:]] == ["POST"]
@@ -87,7 +87,7 @@ async def test_everything_paused_is_touched_by_nobody(spine: Spine, pause: Any) 
     intent = await spine.sent(faults=["drop_before_acting"])
     await spine.advance(10)
     row = await spine.row(intent)
-    await pause("calls", "looks")
+    await pause("calls", "lookups")
     await spine.reconcile()
     assert await spine.row(intent) == row
 
@@ -174,31 +174,31 @@ async def test_an_account_cannot_be_resumed_out_of_a_paused_provider(spine: Spin
     await pause("calls")
     with pytest.raises(OperatorRefused, match="paused for all accounts"):
         await resume(account="keyed")
-    await pause("calls", "looks", account="keyed")
-    assert await resume() == {"": ["calls"], "keyed": ["calls", "looks"]}
+    await pause("calls", "lookups", account="keyed")
+    assert await resume() == {"": ["calls"], "keyed": ["calls", "lookups"]}
 
 
 async def test_history_tells_who_paused_what_and_why_and_is_append_only(spine: Spine, pause: Any, resume: Any) -> None:
-    await pause("calls", "looks", account="keyed")
+    await pause("calls", "lookups", account="keyed")
     assert await pause("calls", account="keyed", reason="again") == []
     await pause("accept", account="keyed", reason="queue too long")
-    await resume("looks", account="keyed")
+    await resume("lookups", account="keyed")
     rows = await spine.all("SELECT * FROM idem.lane_changes ORDER BY changed_at, what")
     assert [(r["what"], r["paused"], r["changed_by"], r["reason"]) for r in rows] == [
-        ("calls", True, "ada", "ticket 7"), ("looks", True, "ada", "ticket 7"),
-        ("accept", True, "ada", "queue too long"), ("looks", False, "grace", "over"),
+        ("calls", True, "ada", "ticket 7"), ("lookups", True, "ada", "ticket 7"),
+        ("accept", True, "ada", "queue too long"), ("lookups", False, "grace", "over"),
     ]  # fmt: skip
     assert {r["database_role"] for r in rows} == {"postgres"}
     for statement in ("UPDATE idem.lane_changes SET reason = 'x'", "DELETE FROM idem.lane_changes"):
         with pytest.raises(psycopg.errors.CheckViolation):
             await spine.all(statement)
-    (lane,) = await spine.all("SELECT paused, looks_paused, accept_paused FROM idem.lanes")
-    assert lane == {"paused": True, "looks_paused": False, "accept_paused": True}
+    (lane,) = await spine.all("SELECT paused, lookups_paused, accept_paused FROM idem.lanes")
+    assert lane == {"paused": True, "lookups_paused": False, "accept_paused": True}
 
 
 async def test_two_pauses_at_once_lose_nothing(spine: Spine, pause: Any) -> None:
     await asyncio.gather(*(pause(what, account="keyed") for what in pausing.EVERYTHING))
-    (lane,) = await spine.all("SELECT paused, looks_paused, accept_paused FROM idem.lanes")
+    (lane,) = await spine.all("SELECT paused, lookups_paused, accept_paused FROM idem.lanes")
     assert all(lane.values())
 
 
@@ -250,7 +250,7 @@ async def test_what_could_not_be_asked_about_is_due_when_it_is_resumed(spine: Sp
     await spine.reconcile(after=10)
     row = await spine.row(intent)
     assert row is not None and row["failures"] == 1
-    await pause("calls", "looks")
+    await pause("calls", "lookups")
     await spine.all("UPDATE idem.outbox SET available_at = now() + interval '1 hour' RETURNING 1")
     await resume()
     assert (await spine.reconcile()).asked != {}

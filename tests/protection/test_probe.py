@@ -84,7 +84,7 @@ async def test_where_nothing_is_known_to_exist_the_queue_is_tried(spine: Spine) 
 async def test_paused_look_ups_are_not_made_for_it(spine: Spine, pause: Any) -> None:
     await settled_once(spine, "keyless")
     worker = await broken(spine, "keyless")
-    await pause("looks", provider="keyless")
+    await pause("lookups", provider="keyless")
     assert "GET" not in await one_step(worker, spine, 3)
 
 

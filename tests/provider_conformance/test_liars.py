@@ -182,7 +182,7 @@ WITHOUT_LIAR = {
     "test_a_cached_failure_is_not_replayed_for_ever": "the bank cannot answer once so and once so",
     "test_a_lost_answer_can_be_settled_at_all": "it fails never, and is skipped where nothing settles",
     "test_a_stalled_call_ends_at_its_deadline": "the lane ends every call over HTTP",
-    "test_looks_have_no_effect": "no contract can ask by anything but GET",
+    "test_lookups_have_no_effect": "no contract can ask by anything but GET",
     "test_further_statuses_are_sorted": "see test_further_statuses",
     "test_a_cancel_leaves_other_calls_alone": "the bank voids what it is told to",
     "test_a_bare_body_is_not_verified": "a scheme without headers signs in the body, and the rule says so",

@@ -148,7 +148,7 @@ THEIRS = {"id": "pay_9", "status": "succeeded", "reference": "another"}
         (answered(503, b"", Retry_After="9" * 12), CouldNotAsk(21600.0)),
     ],
 )
-def test_looks_by_reference(response: Response, look: Look) -> None:
+def test_lookups_by_reference(response: Response, look: Look) -> None:
     assert BANK.read_look(response, UNKNOWN)[0] == look
 
 
@@ -163,7 +163,7 @@ def test_looks_by_reference(response: Response, look: Look) -> None:
         (answered(200, {"data": []}), CouldNotAsk()),
     ],
 )
-def test_looks_by_id(response: Response, look: Look) -> None:
+def test_lookups_by_id(response: Response, look: Look) -> None:
     by_id, _ = BANK.questions(AWAITING)
     assert BANK.read_look(response, AWAITING, by_id)[0] == look
 

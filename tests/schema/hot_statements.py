@@ -231,7 +231,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "release.BELIEVE": {"details": "{}"}, "release.STILL_DOUBTED": {},
         "release.QUARANTINED": {"after": UUID(int=0), "limit": 500},
         "due.TAKE": {**LANE, **HOLD, "replays": True, "first": True, "window": 86200.0, "quiet": 180.0, "flight": 120.0,
-                     "pause": 60.0, "looks": True, "concurrency": 2000, "asking": 1000, "later": 2},
+                     "pause": 60.0, "lookups": True, "concurrency": 2000, "asking": 1000, "later": 2},
         "attempts.BEGIN_REPLAY": {"id": row, "attempt": 1, "token": uuid4(), "window": 86200.0},
         "attempts.BEGIN_CANCEL": {"id": row, "attempt": 1, "token": uuid4(), "tombstones": False, "flight": 120.0,
                                   "pause": 900.0},
@@ -335,16 +335,16 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "intents.INTENTS_OF_OPERATION": newest | {"operation": "pay", "states": ["completed", "in_progress"]},
         **{
             f"tenant_search.{name}": newest
-            | {"state": None, "operation": None, "label": "label 7", "reference": "pay_110001", "looks": 5000,
+            | {"state": None, "operation": None, "label": "label 7", "reference": "pay_110001", "lookups": 5000,
                "key": intent}
             for name in ("BY_REFERENCE", "BY_LABEL", "BY_PROVIDER_KEY")
         },
         "tenant_search.FOUND": {"ids": [intent]}, "search.FOUND": {"ids": [intent]},
         "search.BY_ID": {"low": intent, "high": intent, "limit": BATCH},
-        "search.BY_DEAD_LETTER": {"low": intent, "high": intent, "looks": 10_000, "limit": BATCH},
+        "search.BY_DEAD_LETTER": {"low": intent, "high": intent, "lookups": 10_000, "limit": BATCH},
         "search.BY_PROVIDER_KEY": {"key": intent, "limit": BATCH},
-        "search.BY_REFERENCE": {"text": "pay_110001", "looks": 10_000, "limit": BATCH},
-        "search.BY_LABEL": {"text": "label 7", "looks": 10_000, "limit": BATCH},
+        "search.BY_REFERENCE": {"text": "pay_110001", "lookups": 10_000, "limit": BATCH},
+        "search.BY_LABEL": {"text": "label 7", "lookups": 10_000, "limit": BATCH},
         "search.BY_CLIENT_KEY": {"text": "key 7", "limit": BATCH},
         "search.BY_TIME": {"low": UUID(int=0), "high": UUID(int=2**128 - 1), "limit": BATCH},
         "id_prefixes.DEAD_LETTER_IDS": {"low": intent, "high": intent, "limit": 6},

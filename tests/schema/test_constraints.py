@@ -65,7 +65,7 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("cancelled_key_is_burned", O, {"cancel_sent": True}),
     ("waiting_row_has_order", O, {"status": "waiting", "ordering_key": None}),
     *(("counters_do_not_go_below_zero", O, {counter: -1})
-      for counter in ("attempt", "looks", "absences", "failures", "redrives", "sweeps", "replay_window")),
+      for counter in ("attempt", "lookups", "absences", "failures", "redrives", "sweeps", "replay_window")),
     ("proofs_outcome_check", "proofs", {"outcome": "ambiguous", "answer_status": 201, "answer_headers": "{}",
                                         "answer_body": b"{}"}),
     *(("final_proof_has_answer", "proofs", {"outcome": o}) for o in ("succeeded", "refused")),

@@ -32,7 +32,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 class Trips:
-    """Counts what happened on a connection between two looks."""
+    """Counts what happened on a connection between two polls."""
 
     def __init__(self, path: str) -> None:
         self._path = path

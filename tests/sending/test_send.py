@@ -222,7 +222,7 @@ async def test_a_look_up_that_says_nothing_settles_nothing(office: Office, answe
         await post.reconcile(after=4000, hasten=True)
     assert await status(post, intent) == "unknown"
     row = await post.row(intent)
-    assert row is not None and row["looks"] == 0
+    assert row is not None and row["lookups"] == 0
 
 
 async def test_the_standing_order_decides_for_a_mail_and_is_on_record(office: Office) -> None:

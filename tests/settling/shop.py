@@ -77,7 +77,7 @@ def cancels(spine: Spine) -> int:
     return asked(spine, "/payments/cancel")
 
 
-def looks(spine: Spine) -> int:
+def count_lookups(spine: Spine) -> int:
     return len([r for r in spine.bank.log.requests if r.method == "GET"])
 
 

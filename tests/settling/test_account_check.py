@@ -190,7 +190,7 @@ async def test_a_daemon_serves_its_other_lanes_and_looks_again(
     if kind == "reconciler":
         await spine.all(
             "UPDATE idem.outbox SET status = 'unknown', first_sent_at = now(), attempt = 1, available_at = now(),"
-            " looks = 0 WHERE intent_id = %(i)s RETURNING 1", i=mine,
+            " lookups = 0 WHERE intent_id = %(i)s RETURNING 1", i=mine,
         )  # fmt: skip
         await spine.all(
             "UPDATE idem.idempotency_keys SET state = 'unknown' WHERE intent_id = %(i)s RETURNING 1", i=mine
@@ -355,7 +355,7 @@ async def test_a_renewed_token_serves_nothing_until_it_has_been_asked_about(
     token.write_text(OURS)
     renewed(spine, house, token)
     worker = Worker(spine.database, spine.catalogue, spine.settings)
-    everything: Any = ("calls", "looks")
+    everything: Any = ("calls", "lookups")
     try:
         lane = await keyed_lane(worker)
         token.write_text(THEIRS)
@@ -444,7 +444,7 @@ async def test_a_daemon_is_stopped_while_it_asks(spine: Spine, house: House) -> 
 
 async def test_a_pause_of_everything_stops_the_question_too(spine: Spine, house: House) -> None:
     async with spine.database.connection() as connection:
-        await pause(connection, "keyed", "keyed", ("calls", "looks"), by="ada", reason="theirs")
+        await pause(connection, "keyed", "keyed", ("calls", "lookups"), by="ada", reason="theirs")
     await spine.work()
     assert house.asked == []
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from fix_proofs import take_one
 from fix_spine import KEYED, Spine
-from settling.shop import CANCEL, asked, cancelling, cancels, looks, sends, serve, standing
+from settling.shop import CANCEL, asked, cancelling, cancels, count_lookups, sends, serve, standing
 
 from idem.outbox.domain.decisions import Replay
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Seen, Succeeded
@@ -77,7 +77,7 @@ async def test_look_ups_come_first_and_a_verdict_of_theirs_needs_no_cancel(spine
     assert len(set(sends(spine))) == 1
 
 
-async def test_the_last_rung_of_the_schedule_cancels_what_the_looks_did_not_decide(spine: Spine) -> None:
+async def test_the_last_rung_of_the_schedule_cancels_what_the_lookups_did_not_decide(spine: Spine) -> None:
     """They agree too little: a contract that wants more of them than it has rungs."""
     many = replace(KEYED.lookup, agree=100)
     contract = cancelling(spine, lookups=True, lookup=many)
@@ -219,5 +219,5 @@ async def test_a_pause_of_calls_holds_up_a_cancel(spine: Spine) -> None:
     await spine.execute("DELETE FROM idem.lanes")
     await spine.reconcile(after=1000)
     assert cancels(spine) == 1
-    assert looks(spine) == 0
+    assert count_lookups(spine) == 0
     assert asked(spine, "/payments") == 1

@@ -46,7 +46,7 @@ async def test_an_absence_waits_until_what_was_sent_can_act_no_more(spine: Spine
             if seen:
                 await beat(spine, reconciler)
             await look(reconciler)
-            # The other one shows that the looks decide, and that the jump alone keeps them from it.
+            # The other one shows that the look-ups decide, and that the jump alone keeps them from it.
             assert (await spine.key(intent))["state"] == ("unknown" if seen else "failed_retryable")
         if seen:
             with stepped(spine.url, HOUR + round(LONGEST) + 60):

@@ -129,7 +129,7 @@ async def test_what_a_gateway_says_of_a_question_is_no_absence(spine: Spine, gat
     gateway.questions = None
     if carried:
         row = await spine.row(intent)
-        assert (row["status"], row["looks"]) == ("unknown", 0)
+        assert (row["status"], row["lookups"]) == ("unknown", 0)
         await spine.reconcile(after=4000, hasten=True)
     await spine.work()
     assert (await spine.key(intent))["state"] == "completed"

@@ -2,7 +2,7 @@
 
 from fix_desk import Desk
 from fix_spine import Spine
-from settling.shop import cancels, looks, sends, serve, standing, use
+from settling.shop import cancels, count_lookups, sends, serve, standing, use
 
 from idem.outbox.domain.contract import CancelRule, KeyRule
 from idem.outbox.domain.decisions import Replay
@@ -26,7 +26,7 @@ async def test_an_absence_after_a_5xx_is_no_verdict(spine: Spine) -> None:
         await spine.reconcile(after=5000)
     row = await spine.row(intent)
     assert row["status"] == "unknown"
-    assert row["absences"] == looks(spine) == len(contract.schedule)
+    assert row["absences"] == count_lookups(spine) == len(contract.schedule)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     why = await spine.one("SELECT details FROM idem.dead_letters")
     assert "may still carry it out" in why["details"]["why"]

@@ -87,7 +87,7 @@ async def test_a_doubted_row_leaves_inside_the_memory_or_not_at_all(spine: Spine
 async def test_the_last_look_comes_before_the_shorter_of_both_memories_ends(
     spine: Spine, accepted: int, stated: int
 ) -> None:
-    """The operator changes the provider's memory while the row is open; its schedule has the next look in an hour.
+    """The operator changes the provider's memory while the row is open; its schedule has the next look-up in an hour.
 
     The look after the end could not be a replay any more. The provider answers the first replays with its own 500, so
     each of them uses up a look of the schedule.
@@ -96,11 +96,11 @@ async def test_the_last_look_comes_before_the_shorter_of_both_memories_ends(
     use(spine, lookups=False, key=replace(KEYED.key, retention=accepted))
     intent = await spine.sent(faults=["act_then_drop", "500_before_acting"])
     use(spine, lookups=False, key=replace(KEYED.key, retention=stated))
-    await spine.all("UPDATE idem.outbox SET looks = 3 RETURNING id")
+    await spine.all("UPDATE idem.outbox SET lookups = 3 RETURNING id")
     await spine.reconcile(after=passed)
     assert len(sends(spine)) == 2
     row = await spine.row(intent)
-    assert (row["status"], row["looks"]) == ("unknown", 4)
+    assert (row["status"], row["lookups"]) == ("unknown", 4)
     due = await spine.one("SELECT extract(epoch FROM available_at - first_sent_at)::float8 AS after FROM idem.outbox")
     assert passed < due["after"] < 7200 - margin
     await spine.reconcile(after=due["after"] - passed + 1)

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from fix_spine import KEYED, Spine
-from settling.shop import cancels, looks, sends, serve, use
+from settling.shop import cancels, count_lookups, sends, serve, use
 from structlog.testing import capture_logs
 
 from idem.outbox.domain.contract import CancelRule, Strategy
@@ -53,7 +53,7 @@ def test_a_floor_below_twice_the_margin_is_no_replay() -> None:
 
 
 def test_a_proof_ends_the_take_and_a_cancel_does() -> None:
-    last = taken(looks=len(CONTRACT.schedule) - 1)
+    last = taken(lookups=len(CONTRACT.schedule) - 1)
     assert following(last, {"lookup": Succeeded("pay_1")}) is None
     assert following(last, {"lookup": Absent()}) == "cancel_by_key"
     assert following(last, {"lookup": Absent(), "cancel_by_key": CouldNotAsk()}) is None
@@ -62,13 +62,13 @@ def test_a_proof_ends_the_take_and_a_cancel_does() -> None:
 def test_a_cancel_is_made_only_for_what_nothing_before_it_decides() -> None:
     absent: dict[Strategy, Look] = {"lookup": Absent()}
     last = len(CONTRACT.schedule) - 1
-    assert following(taken(), absent) is None, "the looks have their chances first"
-    assert following(taken(looks=last), {"lookup": CouldNotAsk()}) is None, "the provider is not to be had"
+    assert following(taken(), absent) is None, "the look-ups have their chances first"
+    assert following(taken(lookups=last), {"lookup": CouldNotAsk()}) is None, "the provider is not to be had"
     assert following(taken(), askable=False) == "cancel_by_key"
-    assert following(taken(looks=last, contradicted=True), absent) is None, "a proof is on record"
-    assert following(taken(looks=last, inline=True), absent) is None
-    assert following(taken(looks=last, status=OutboxStatus.AWAITING), absent) is None
-    assert following(taken(looks=last), absent, contract=KEYED) is None
+    assert following(taken(lookups=last, contradicted=True), absent) is None, "a proof is on record"
+    assert following(taken(lookups=last, inline=True), absent) is None
+    assert following(taken(lookups=last, status=OutboxStatus.AWAITING), absent) is None
+    assert following(taken(lookups=last), absent, contract=KEYED) is None
     first = replace(CONTRACT, order=("cancel_by_key", "lookup"))
     assert following(taken(), contract=first) == "cancel_by_key", "as the contract says"
 
@@ -83,11 +83,11 @@ def test_without_tombstones_a_cancel_waits_until_nothing_can_arrive_after_it() -
 
 def test_what_may_act_late_is_cancelled_with_tombstones_alone() -> None:
     late = replace(CONTRACT, late_effects=True)
-    row = taken(server_error=True, absences=1, looks=len(CONTRACT.schedule) - 1)
+    row = taken(server_error=True, absences=1, lookups=len(CONTRACT.schedule) - 1)
     assert following(row, {"lookup": Absent()}, contract=late) is None
     stones = replace(late, cancel=CancelRule(tombstones=True))
-    assert following(replace(row, looks=1), {"lookup": Absent()}, contract=stones) == "cancel_by_key"
-    assert following(replace(row, looks=1, absences=0), {"lookup": Absent()}, contract=stones) is None
+    assert following(replace(row, lookups=1), {"lookup": Absent()}, contract=stones) == "cancel_by_key"
+    assert following(replace(row, lookups=1, absences=0), {"lookup": Absent()}, contract=stones) is None
 
 
 def test_after_a_cancel_only_another_one_says_what_is_there() -> None:
@@ -139,7 +139,7 @@ async def test_a_replay_that_comes_second_obeys_the_retention_guard(spine: Spine
     spine.bank.script({"method": "GET"}, ["503"] * 5)
     await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin + 1)
     assert len(sends(spine)) == 1
-    assert looks(spine) == 1
+    assert count_lookups(spine) == 1
     assert (await spine.row(intent))["attempt"] == 1
 
 

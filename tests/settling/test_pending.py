@@ -2,7 +2,7 @@
 
 import pytest
 from fix_spine import Spine
-from settling.shop import DAY, HOUR, looks, sends, use
+from settling.shop import DAY, HOUR, count_lookups, sends, use
 
 from idem.outbox.domain.decisions import InProgress, Replay
 
@@ -18,11 +18,11 @@ async def test_a_payout_that_takes_five_days(spine: Spine, fault: str, status: i
     intent = await spine.sent(faults=[f"{fault}:{5 * DAY}"])
     for n, wait in enumerate(PENDING):
         row = await spine.row(intent)
-        assert (row["status"], row["looks"]) == ("awaiting", n)
+        assert (row["status"], row["lookups"]) == ("awaiting", n)
         due = (row["available_at"] - row["status_since"]).total_seconds() if n == 0 else None
         assert due is None or wait <= due <= wait * SLACK + 5
         await spine.reconcile(after=wait * SLACK)
-        assert looks(spine) == n + 1
+        assert count_lookups(spine) == n + 1
         decision = spine.accept()
         assert isinstance(decision, InProgress) and decision.step == "awaiting"
     for _ in range(3):
@@ -42,12 +42,12 @@ async def test_after_its_limit_a_person_is_called_and_it_is_asked_about_once_a_d
     assert await spine.letters(intent) == []
     await spine.reconcile(after=0.2 * DAY)
     assert await spine.letters(intent) == ["pending_too_long"]
-    before = looks(spine)
+    before = count_lookups(spine)
     for _ in range(3):
         await spine.reconcile(after=0.3 * DAY)
-    assert looks(spine) == before, "once a day from now on"
+    assert count_lookups(spine) == before, "once a day from now on"
     await spine.reconcile(after=0.4 * DAY)
-    assert looks(spine) == before + 1
+    assert count_lookups(spine) == before + 1
     assert isinstance(spine.accept(), InProgress)
     spine.bank.shift_clock(31 * DAY)
     await spine.reconcile(after=1.3 * DAY)
@@ -57,13 +57,13 @@ async def test_after_its_limit_a_person_is_called_and_it_is_asked_about_once_a_d
 
 
 async def test_a_pending_payout_is_never_replayed_or_cancelled(spine: Spine) -> None:
-    """Whatever its looks fail with: the provider has accepted it."""
+    """Whatever its look-ups fail with: the provider has accepted it."""
     use(spine, pending_schedule=(60.0, 600.0), pending_limit=10.0 * DAY)
     intent = await spine.sent(faults=[f"pending:{5 * DAY}"])
     spine.bank.script({"method": "GET"}, ["503"] * 10)
     for _ in range(5):
         await spine.reconcile(after=1000)
     row = await spine.row(intent)
-    assert (row["status"], row["attempt"], row["looks"]) == ("awaiting", 1, 0)
+    assert (row["status"], row["attempt"], row["lookups"]) == ("awaiting", 1, 0)
     assert len(sends(spine)) == 1
     assert await spine.letters(intent) == []

@@ -45,7 +45,7 @@ def account(spine: Spine, **changes: Any) -> None:
     keyed(spine, accounts={"keyed": replace(ours, **changes)})
 
 
-def looks_only(spine: Spine) -> None:
+def lookups_only(spine: Spine) -> None:
     shop.use(spine, key=replace(KEYED.key, replay="success_only"))
 
 
@@ -75,11 +75,11 @@ async def stands(spine: Spine, intent: UUID, why: str, *, letter: str = "reconci
     assert why in entry["details"]["why"] and "restore the old ones" in entry["details"]["why"]
 
 
-WAYS: list[Callable[[Spine], None]] = [looks_only, replays_only, lambda spine: None]
+WAYS: list[Callable[[Spine], None]] = [lookups_only, replays_only, lambda spine: None]
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["the first payment ever", "after another one"])
-@pytest.mark.parametrize("use", WAYS, ids=["looks", "replays", "both"])
+@pytest.mark.parametrize("use", WAYS, ids=["lookups", "replays", "both"])
 async def test_credentials_of_another_account_prove_nothing(
     another: Spine, use: Callable[[Spine], None], older: bool
 ) -> None:
@@ -109,7 +109,7 @@ async def test_the_old_credentials_settle_it(another: Spine) -> None:
     assert (spine.effects(), await spine.letters(intent)) == (1, [])
 
 
-@pytest.mark.parametrize("use", [looks_only, replays_only], ids=["looks", "replays"])
+@pytest.mark.parametrize("use", [lookups_only, replays_only], ids=["lookups", "replays"])
 async def test_a_header_of_the_account_is_a_part_of_the_sender(spine: Spine, use: Callable[[Spine], None]) -> None:
     """As Stripe-Account: the same key, and another merchant's objects."""
     use(spine)
@@ -172,7 +172,7 @@ async def test_a_token_that_is_rewritten_between_claim_and_send(another: Spine, 
     assert len(shop.sends(spine)) == 1 and (await spine.key(intent))["state"] == "completed"
 
 
-@pytest.mark.parametrize("use", WAYS, ids=["looks", "replays", "both"])
+@pytest.mark.parametrize("use", WAYS, ids=["lookups", "replays", "both"])
 async def test_a_key_that_is_rotated_on_the_same_account_needs_no_operator(
     spine: Spine, use: Callable[[Spine], None]
 ) -> None:
@@ -194,7 +194,7 @@ async def test_a_key_that_is_rotated_on_the_same_account_needs_no_operator(
 
 
 async def test_after_a_rotation_a_later_payment_of_the_old_key_shows_it_too(spine: Spine) -> None:
-    looks_only(spine)
+    lookups_only(spine)
     intent = await lost(spine, fault="drop_before_acting")
     await paid(spine, "later")
     account(spine, credentials={"authorization": ROTATED})
@@ -206,7 +206,7 @@ async def test_after_a_rotation_a_later_payment_of_the_old_key_shows_it_too(spin
 @pytest.mark.parametrize("older", [False, True], ids=["the first payment ever", "after another one"])
 async def test_a_look_up_that_does_not_find_old_calls_proves_nothing(spine: Spine, older: bool) -> None:
     """A typing mistake in its path, or a member that only new objects have."""
-    looks_only(spine)
+    lookups_only(spine)
     if older:
         await paid(spine, "older")
     intent = await lost(spine)
@@ -219,7 +219,7 @@ async def test_a_look_up_that_does_not_find_old_calls_proves_nothing(spine: Spin
 
 
 async def test_a_look_up_that_is_changed_and_finds_older_payments_settles(spine: Spine) -> None:
-    looks_only(spine)
+    lookups_only(spine)
     await paid(spine, "older")
     intent = await lost(spine, fault="drop_before_acting")
     other = lookup("key").model_copy(update={"absent": 404})
@@ -229,7 +229,7 @@ async def test_a_look_up_that_is_changed_and_finds_older_payments_settles(spine:
 
 
 async def test_the_first_payment_ever_settles_by_absence_where_nothing_has_changed(spine: Spine) -> None:
-    looks_only(spine)
+    lookups_only(spine)
     intent = await lost(spine, fault="drop_before_acting")
     shop.use(spine, lookup=replace(KEYED.lookup, agree=3, horizon=20), flight_limit=90)
     await soon(spine)
@@ -266,7 +266,7 @@ async def test_what_rests_on_an_operators_word_is_not_sent_as_another(another: S
 async def test_a_call_of_unknown_sender_has_that_of_its_first_look(another: Spine) -> None:
     """An imported call, or one that the caller's own code has made."""
     spine = another
-    looks_only(spine)
+    lookups_only(spine)
     intent = await lost(spine)
     await spine.all("UPDATE idem.outbox SET sent_as = NULL RETURNING id")
     await spine.reconcile(hasten=True)

@@ -35,12 +35,12 @@ async def sweep(spine: Spine) -> Any:
     return await Sweeper(spine.database, spine.catalogue).run_once()
 
 
-@pytest.mark.parametrize("looks", [3, 4, 5, 12])
-async def test_a_schedule_made_shorter_leaves_no_unknown_row_without_an_entry(spine: Spine, looks: int) -> None:
-    """The row has had more looks than the new schedule has times: the entry is there before its next look is due."""
+@pytest.mark.parametrize("lookups", [3, 4, 5, 12])
+async def test_a_schedule_made_shorter_leaves_no_unknown_row_without_an_entry(spine: Spine, lookups: int) -> None:
+    """The row has had more look-ups than the new schedule has times: the entry is there before its next look is due."""
     intent = await lost(spine)
     await spine.all(
-        "UPDATE idem.outbox SET looks = %(n)s, available_at = now() + interval '1 day' RETURNING id", n=looks
+        "UPDATE idem.outbox SET lookups = %(n)s, available_at = now() + interval '1 day' RETURNING id", n=lookups
     )
     with_schedule(spine, "keyless", (5, 30, 120))
     await spine.reconcile()
@@ -53,10 +53,10 @@ async def test_a_schedule_made_shorter_leaves_no_unknown_row_without_an_entry(sp
 
 
 async def test_a_look_past_the_end_of_the_schedule_opens_the_entry_too(spine: Spine) -> None:
-    """Another process with the longer schedule made the looks between: the next look here opens the entry."""
+    """Another process with the longer schedule made the look-ups between: the next look here opens the entry."""
     intent = await lost(spine)
     with_schedule(spine, "keyless", (5, 30, 120))
-    await spine.all("UPDATE idem.outbox SET looks = 7, available_at = now() - interval '1 s' RETURNING id")
+    await spine.all("UPDATE idem.outbox SET lookups = 7, available_at = now() - interval '1 s' RETURNING id")
     spine.bank.script({"method": "GET"}, ["503"] * 3)
     await spine.reconcile()
     assert await spine.letters(intent) == ["reconcile_exhausted"]
@@ -64,7 +64,7 @@ async def test_a_look_past_the_end_of_the_schedule_opens_the_entry_too(spine: Sp
 
 async def test_a_row_of_a_longer_schedule_goes_on_without_an_entry(spine: Spine) -> None:
     intent = await lost(spine)
-    await spine.all("UPDATE idem.outbox SET looks = 4, available_at = now() + interval '1 h' RETURNING id")
+    await spine.all("UPDATE idem.outbox SET lookups = 4, available_at = now() + interval '1 h' RETURNING id")
     with_schedule(spine, "keyless", (5, 30, 120, 600, 3600, 21600, 86400))
     await spine.reconcile()
     assert await spine.letters(intent) == []
@@ -93,8 +93,8 @@ async def test_a_paused_lane_is_not_told_as_unattended(spine: Spine) -> None:
     intent = await lost(spine)
     without_operation(spine, "pay.keyless")
     await spine.all(
-        "INSERT INTO idem.lanes (provider, account, looks_paused) VALUES ('keyless', '', true)"
-        " ON CONFLICT (provider, account) DO UPDATE SET looks_paused = true RETURNING provider"
+        "INSERT INTO idem.lanes (provider, account, lookups_paused) VALUES ('keyless', '', true)"
+        " ON CONFLICT (provider, account) DO UPDATE SET lookups_paused = true RETURNING provider"
     )
     await spine.advance(2 * 86400)
     await sweep(spine)

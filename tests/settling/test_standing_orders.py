@@ -68,7 +68,7 @@ async def test_where_an_event_may_still_come_the_schedule_is_used_up_first(spine
     assert await spine.letters(intent) == []
 
 
-async def test_where_looks_decide_nothing_the_schedule_is_used_up_first(spine: Spine) -> None:
+async def test_where_lookups_decide_nothing_the_schedule_is_used_up_first(spine: Spine) -> None:
     """They say "absent", but after a 5xx that proves nothing."""
     use(spine, KEYLESS, kind="keyless", on_unsettleable="assume_done", late_effects=True)
     intent = await spine.sent(operation=MAIL, faults=["500_before_acting"])

@@ -109,11 +109,11 @@ async def test_a_stop_waits_for_no_breaker(spine: Spine) -> None:
 async def test_a_paused_lane_looks_once_a_poll_whatever_another_lane_settles(
     spine: Spine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = Counter[str]()
+    claimed = Counter[str]()
     real = claims.claim
 
     async def counted(connection: Any, lane: Any, **how: Any) -> Any:
-        looks[lane.provider] += 1
+        claimed[lane.provider] += 1
         return await real(connection, lane, **how)
 
     monkeypatch.setattr(claims, "claim", counted)
@@ -126,5 +126,5 @@ async def test_a_paused_lane_looks_once_a_poll_whatever_another_lane_settles(
         await asyncio.sleep(0.05)
     stop.set()
     await running
-    assert looks["keyed"] > 30
-    assert looks["keyless"] <= 5
+    assert claimed["keyed"] > 30
+    assert claimed["keyless"] <= 5

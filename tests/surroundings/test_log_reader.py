@@ -110,12 +110,12 @@ async def test_ib_185_a_daemon_works_and_ends_without_a_reader(
             await asyncio.to_thread(_ask, unused_tcp_port, f"/nothing/{number}") if serves else None
         if daemon in ("api", "webhooks"):
             return True
-        states = await desk.spine.all("SELECT status, attempt, looks, failures FROM idem.outbox")
+        states = await desk.spine.all("SELECT status, attempt, lookups, failures FROM idem.outbox")
         match daemon:
             case "sweeper":
                 return all(row["status"] == "unknown" for row in states)
             case "reconciler":
-                return all(row["looks"] or row["failures"] for row in states)
+                return all(row["lookups"] or row["failures"] for row in states)
             case _:
                 return all(row["attempt"] for row in states)
 

@@ -64,7 +64,7 @@ class Work:
             row = await desk.spine.row_if_any(intent)
             if self._daemon in ("worker", "run"):
                 return row is None
-            return row is None or (row["status"] != "claimed" and (self._daemon == "sweeper" or row["looks"] > 0))
+            return row is None or (row["status"] != "claimed" and (self._daemon == "sweeper" or row["lookups"] > 0))
 
         return done
 

@@ -92,7 +92,7 @@ async def _seen(desk: Desk, daemon: str, intent: UUID) -> bool:
     row = await desk.spine.row_if_any(intent)
     if daemon == "sweeper":
         return row is not None and row["status"] == "unknown"
-    return row is None or row["looks"] > 0 or row["failures"] > 0
+    return row is None or row["lookups"] > 0 or row["failures"] > 0
 
 
 async def test_a_question_has_the_database_clock(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

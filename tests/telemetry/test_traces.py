@@ -64,7 +64,7 @@ async def test_the_call_carries_it_and_each_line_names_it(spine: Spine) -> None:
     assert moved["traceparent"] == TRACE
 
 
-async def test_looks_about_the_row_carry_it_too(spine: Spine) -> None:
+async def test_lookups_about_the_row_carry_it_too(spine: Spine) -> None:
     async with watched(spine) as sent:
         intent = accepted(spine, TRACE)
         await unknown(spine, intent)

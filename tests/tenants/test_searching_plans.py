@@ -14,7 +14,7 @@ from idem.outbox.api import intents, tenant_search
 from idem.outbox.operator import search
 
 ROWS = int(os.environ.get("IDEM_TEST_SEARCHED", "40000"))
-OFTEN, LIMIT, LOOKUPS = "often", 20, 200
+OFTEN, LIMIT, SCANNED = "often", 20, 200
 STATISTICS = ("of an empty table", "never taken", "vacuumed alone", "fresh")
 
 # Two of three intents have one label, one reference and one key; every other has its own.
@@ -48,20 +48,20 @@ def filled(server: str, template: str) -> Iterator[str]:
 
 def asked() -> Iterator[tuple[str, str, dict[str, Any], int]]:
     """Each way of asking: a name, its statement, the parameters, and how many rows it may read."""
-    for text, most in ((OFTEN, LOOKUPS), ("word 3", LIMIT), ("no such text", LIMIT)):
+    for text, most in ((OFTEN, SCANNED), ("word 3", LIMIT), ("no such text", LIMIT)):
         for word, statement, parameters in search.ways(text):
-            yield f"find {word} {text}", statement, parameters | {"looks": LOOKUPS, "limit": LIMIT}, most
+            yield f"find {word} {text}", statement, parameters | {"scanned": SCANNED, "limit": LIMIT}, most
         for name, state, other in product(
             ("BY_REFERENCE", "BY_LABEL"), (None, "unknown", "failed_retryable"), (None, "x")
         ):
             parameters = {
                 "tenant": "t1", "reference": text, "label": text, "state": state, "operation": other,
-                "low": intents.OLDEST, "before": intents.NEWEST, "looks": LOOKUPS, "limit": LIMIT,
+                "low": intents.OLDEST, "before": intents.NEWEST, "scanned": SCANNED, "limit": LIMIT,
             }  # fmt: skip
             yield f"search {name} {text} {state} {other}", getattr(tenant_search, name), parameters, most
     for text in ("01a2", "2026-11-28", "9999-01-01"):
         for word, statement, parameters in search.ways(text):
-            yield f"find {word} {text}", statement, parameters | {"looks": LOOKUPS, "limit": LIMIT}, LOOKUPS
+            yield f"find {word} {text}", statement, parameters | {"scanned": SCANNED, "limit": LIMIT}, SCANNED
 
 
 @pytest.mark.parametrize("statistics", STATISTICS)
@@ -87,5 +87,5 @@ def test_what_is_found_is_right(filled: str) -> None:
             "SELECT id FROM idem.intents WHERE idempotency_key = 'often' ORDER BY id DESC LIMIT %s", [LIMIT]
         ).fetchall()
         for word, statement, parameters in search.ways(OFTEN):
-            found = connection.execute(statement, parameters | {"looks": ROWS, "limit": LIMIT}).fetchall()  # type: ignore[call-overload]
+            found = connection.execute(statement, parameters | {"scanned": ROWS, "limit": LIMIT}).fetchall()  # type: ignore[call-overload]
             assert found == newest, word

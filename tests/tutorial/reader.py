@@ -58,8 +58,8 @@ class Reader:
         """What the block printed. Where it only looks, it is run again until it shows this: `a moment later`."""
         until = time.monotonic() + PATIENCE
         while (left := missing(expected, output)) is not None:
-            looks = block.text.startswith("curl -s localhost") and len(block.text.split()) == 3
-            assert looks and time.monotonic() < until, f"not seen: {left}\n\n{output}\n\n{self._shown()}"
+            only_reads = block.text.startswith("curl -s localhost") and len(block.text.split()) == 3
+            assert only_reads and time.monotonic() < until, f"not seen: {left}\n\n{output}\n\n{self._shown()}"
             time.sleep(0.5)
             output = self.run(block)
         return output

@@ -51,10 +51,10 @@ async def due(spine: Spine) -> None:
     await spine.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
 
 
-async def looks(hooks: Hooks, intent: UUID) -> int:
+async def lookups(hooks: Hooks, intent: UUID) -> int:
     """Looks that the intent's own schedule has made."""
     row = await hooks.spine.row(intent)
-    return int(row["looks"])
+    return int(row["lookups"])
 
 
 async def test_what_the_provider_shows_is_the_proof(fetching: Hooks) -> None:
@@ -126,7 +126,7 @@ async def test_hazard_53_a_hint_keeps_a_queued_call_from_being_sent(fetching: Ho
     await fetching.spine.work(after=120)
     assert fetching.spine.effects() == 0
     assert await fetching.desk.state(intent) == ("in_progress", "pending")
-    # The provider has nothing: believed when the looks agree and the horizon has passed, and only then it is sent.
+    # The provider has nothing: believed when the look-ups agree and the horizon has passed, and only then it is sent.
     await due(fetching.spine)
     await fetching.spine.reconcile()
     assert (await fetching.kept())["verdict"] == "hint"
@@ -162,7 +162,7 @@ async def test_no_verdict_passes_a_hint(fetching: Hooks) -> None:
         await fetching.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 hour'")
         await fetching.spine.reconcile(hasten=True)
     assert await fetching.desk.state(intent) == ("unknown", "unknown")
-    assert await looks(fetching, intent) >= 2
+    assert await lookups(fetching, intent) >= 2
 
 
 @pytest.mark.parametrize(

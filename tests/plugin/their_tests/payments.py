@@ -83,14 +83,14 @@ def test_whatever_the_line_says_it_is_charged_once(word, engine, order, lab, ide
     assert len(idem_bank.requests) > 1
 
 
-def test_a_look_that_fails_is_made_again(engine, order, lab, idem_bank):
+def test_a_lookup_that_fails_is_made_again(engine, order, lab, idem_bank):
     idem_bank.cached_500()
     idem_bank.look_fails()
     pay(engine, order, "k1")
     lab.settle()
     assert (lab.state("k1"), len(idem_bank.charges)) == ("completed", 1)
-    looks = [request.status for request in idem_bank.requests if request.method == "GET"]
-    assert looks[0] == 503 and looks[-1] == 200
+    lookups = [request.status for request in idem_bank.requests if request.method == "GET"]
+    assert lookups[0] == 503 and lookups[-1] == 200
 
 
 def test_a_worker_dies_during_its_call(engine, order, lab, idem_bank):

@@ -18,7 +18,7 @@ from idem.sweeper.doubted import end_doubted
 from idem.sweeper.too_old import hold_too_old
 from idem.sweeper.unserved import end_redrives
 
-Look = Callable[[AsyncConnection[Any], Spine], Awaitable[object]]
+Poll = Callable[[AsyncConnection[Any], Spine], Awaitable[object]]
 
 
 class Counting(BoundedConnection):
@@ -46,7 +46,7 @@ async def taken(connection: AsyncConnection[Any], spine: Spine) -> object:
     )
 
 
-LOOKUPS: dict[str, Look] = {
+POLLS: dict[str, Poll] = {
     "claims": claimed,
     "takes": taken,
     "stored proofs": lambda connection, spine: stored.apply_stored(connection, spine.catalogue, limit=100),
@@ -58,10 +58,10 @@ LOOKUPS: dict[str, Look] = {
 }
 
 
-@pytest.mark.parametrize("look", LOOKUPS)
-async def test_a_look_that_finds_nothing_is_one_statement(spine: Spine, look: str) -> None:
+@pytest.mark.parametrize("poll", POLLS)
+async def test_a_poll_that_finds_nothing_is_one_statement(spine: Spine, poll: str) -> None:
     async with await Counting.connect(spine.url, autocommit=True) as connection:
-        await LOOKUPS[look](connection, spine)  # psycopg looks up types at first
+        await POLLS[poll](connection, spine)  # psycopg looks up types at first
         before = connection.sent
-        assert not await LOOKUPS[look](connection, spine)
+        assert not await POLLS[poll](connection, spine)
         assert connection.sent - before == 1

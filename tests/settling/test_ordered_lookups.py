@@ -22,14 +22,14 @@ async def next_look(spine: Spine) -> float:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=["now", "since"])
-async def test_ordered_looks_leave_the_schedule_as_it_is(spine: Spine, order: dict[str, Any]) -> None:
+async def test_ordered_lookups_leave_the_schedule_as_it_is(spine: Spine, order: dict[str, Any]) -> None:
     """Twenty of them in a minute: no entry, the same count, and the next look when the schedule has it."""
     intent = await lost(spine)
     before = await next_look(spine)
     for _ in range(20):
         await spine.reconcile(**order)
     row = await spine.row(intent)
-    assert row is not None and (row["status"], row["looks"]) == ("unknown", 0)
+    assert row is not None and (row["status"], row["lookups"]) == ("unknown", 0)
     assert row["absences"] == 20, "each of them was made"
     assert 0 < await next_look(spine) <= before
     assert await spine.letters(intent) == []
@@ -41,16 +41,16 @@ async def test_the_schedule_goes_on_where_it_was(spine: Spine) -> None:
     spine.bank.script({"method": "GET"}, ["503"])
     await spine.reconcile(hasten=True)
     row = await spine.row(intent)
-    assert row is not None and (row["looks"], row["failures"]) == (0, 1) and row["scheduled_at"] is not None
+    assert row is not None and (row["lookups"], row["failures"]) == (0, 1) and row["scheduled_at"] is not None
     await spine.reconcile(after=10)
     row = await spine.row(intent)
-    assert row is not None and (row["looks"], row["absences"], row["scheduled_at"]) == (1, 1, None)
+    assert row is not None and (row["lookups"], row["absences"], row["scheduled_at"]) == (1, 1, None)
     await spine.reconcile(hasten=True)
     row = await spine.row(intent)
-    assert row is not None and (row["looks"], row["absences"], row["scheduled_at"]) == (1, 2, None)
+    assert row is not None and (row["lookups"], row["absences"], row["scheduled_at"]) == (1, 2, None)
 
 
-async def test_ordered_looks_still_settle(spine: Spine) -> None:
+async def test_ordered_lookups_still_settle(spine: Spine) -> None:
     intent = await lost(spine)
     await spine.reconcile(after=250, hasten=True)
     await spine.reconcile(hasten=True)
@@ -67,12 +67,12 @@ async def test_an_awaiting_row_is_polled_as_before(spine: Spine) -> None:
     for _ in range(5):
         await spine.reconcile(hasten=True)
     row = await spine.row(intent)
-    assert row is not None and (row["status"], row["looks"]) == ("awaiting", 0)
+    assert row is not None and (row["status"], row["lookups"]) == ("awaiting", 0)
     assert 0 < await next_look(spine) <= before
 
 
 async def test_what_is_used_up_before_its_quiet_time_is_asked_when_that_ends(spine: Spine) -> None:
-    """A short schedule: the last of its looks is made while the call may still act; the next one decides, not a day
+    """A short schedule: the last of its look-ups is made while the call may still act; the next one decides, not a day
     later."""
     known: Any = spine.catalogue.providers["keyless"]
     short = dataclasses.replace(known, contract=dataclasses.replace(known.contract, schedule=(5.0, 5.0)))

@@ -87,7 +87,7 @@ def test_what_is_asked(providers: dict[str, Provider], provider: str, reference:
 def test_a_look(providers: dict[str, Provider], provider: str, reference: str | None, shape: str, wanted: Look) -> None:
     about = question(reference, PATHS.get(provider, "/payments"))
     asked = providers[provider].questions(about)[0]
-    look, seen = providers[provider].read_look(response(provider, "looks", shape), about, asked)
+    look, seen = providers[provider].read_look(response(provider, "lookups", shape), about, asked)
     assert bare(look) == wanted, seen
     assert seen.copies == (
         2 if shape == "twice" else 1 if isinstance(wanted, Succeeded | Refused | Pending) else 0
@@ -96,7 +96,7 @@ def test_a_look(providers: dict[str, Provider], provider: str, reference: str | 
 
 def test_every_recorded_look_is_read() -> None:
     there = {
-        (path.parent.name, shape) for path in RECORDED.glob("*/looks.json") for shape in json.loads(path.read_text())
+        (path.parent.name, shape) for path in RECORDED.glob("*/lookups.json") for shape in json.loads(path.read_text())
     }
     paged = {("square", "others_and_more"), ("gocardless", "more")}
     assert there - paged == {(provider.partition("_")[0], shape) for provider, _, shape, _ in FOUND}
@@ -117,7 +117,7 @@ def test_a_proxys_page_is_no_absence(providers: dict[str, Provider], provider: s
 def test_a_list_goes_on(providers: dict[str, Provider], provider: str, shape: str, cursor: str) -> None:
     about = question()
     (asked,) = providers[provider].questions(about)
-    page = response(provider, "looks", shape)
+    page = response(provider, "lookups", shape)
     following = providers[provider].next_page(page, about, asked)
     assert following is not None and cursor in following.path
 
@@ -144,13 +144,13 @@ def test_the_ledgers_list(providers: dict[str, Provider], provider: str, page: s
     asked = known.listing(1796000000.0, 1796086400.0)
     assert isinstance(asked, FrozenRequest)
     assert asked.path.count("2026-11-30T00%3A53%3A20Z") == 1 and asked.path.count("2026-12-01T00%3A53%3A21Z") == 1
-    shown = known.read_listing(response(provider, "looks", page), asked)
+    shown = known.read_listing(response(provider, "lookups", page), asked)
     assert shown is not None and not shown.broken and shown.following is None
     ours = [item for item in shown.items if item.key == KEY]
     assert len(shown.items) == 2 and len(ours) == 1 and ours[0].ours is True
     assert ours[0].created == 1795856400.0 and ours[0].said is not None
     # Without items there is no list in Square's answer.
     if provider == "square":
-        nothing = known.read_listing(response("square", "looks", "nothing"), asked)
+        nothing = known.read_listing(response("square", "lookups", "nothing"), asked)
         assert nothing is not None and nothing.items == ()
-        assert recorded("square", "looks", "nothing")["body"] == {}
+        assert recorded("square", "lookups", "nothing")["body"] == {}

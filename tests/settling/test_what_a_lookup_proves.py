@@ -69,8 +69,8 @@ async def test_a_look_says_the_headers_of_the_call(spine: Spine, merchants: Merc
     methods = [method for method, _ in merchants.asked]
     assert methods[0] == "POST" and "GET" in methods
     assert {headers["x-merchant"] for _, headers in merchants.asked} == {"one"}
-    looks = [headers for method, headers in merchants.asked if method == "GET"]
-    assert not any("idempotency-key" in headers or "content-type" in headers for headers in looks)
+    lookups = [headers for method, headers in merchants.asked if method == "GET"]
+    assert not any("idempotency-key" in headers or "content-type" in headers for headers in lookups)
 
 
 @pytest.mark.parametrize("imported_as", ["key", "reference"])

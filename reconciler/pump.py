@@ -43,7 +43,7 @@ class Slots:
                 if room > 0 and took:
                     continue
                 # With room and nothing taken it may be the fleet that is full: what ends here makes room in it.
-                wait = self._lane.wait(left) if self._lane.free and self._lane.room(len(own)) <= 0 else left
+                wait = self._lane.wait(left) if self._lane.room(len(own)) <= 0 else left
                 await asyncio.wait([*own, stopping], timeout=wait, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()

@@ -43,10 +43,10 @@ async def ready(address: Address, name: str, seconds: float, checks: Callable[[]
     import psycopg
     from sqlalchemy.exc import DBAPIError
 
-    from idem.outbox.daemon.daemon import Trouble
+    from idem.outbox.daemon.retry import Retry
     from idem.outbox.database import session
 
-    trouble, never, refused = Trouble(name), asyncio.Event(), 0
+    retry, never, refused = Retry(name), asyncio.Event(), 0
     until = asyncio.get_running_loop().time() + seconds
     while True:
         connected = False
@@ -54,7 +54,7 @@ async def ready(address: Address, name: str, seconds: float, checks: Callable[[]
             async with await session.bare(address, name=f"idem {name}"):
                 connected = True
             await checks()
-            trouble.over()
+            retry.over()
             return
         except (psycopg.Error, DBAPIError, OSError) as error:
             original = error.orig if isinstance(error, DBAPIError) else error
@@ -63,7 +63,7 @@ async def ready(address: Address, name: str, seconds: float, checks: Callable[[]
             refused = 0 if connected or not await takes_connections(address) else refused + 1
             if refused >= REFUSALS or asyncio.get_running_loop().time() > until or seconds <= 0:
                 raise
-            await trouble.away(original or error, never)
+            await retry.wait_after(original or error, never)
 
 
 def passes(error: BaseException | None) -> bool:

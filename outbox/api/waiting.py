@@ -15,8 +15,8 @@ from idem.outbox.accept import accept
 from idem.outbox.accept.status import KEYS_A_STATEMENT, RequestIdentity, Status
 from idem.outbox.accept.waiting import Waiting
 from idem.outbox.api.store import unavailable
-from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
-from idem.outbox.database.pool import AWAY, REFUSED, Database, records, within
+from idem.outbox.daemon.retry import Retry
+from idem.outbox.database.pool import Database, records, within
 from idem.outbox.domain.decisions import InProgress
 from idem.outbox.observe import telemetry
 
@@ -56,30 +56,24 @@ class Waiters:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until `stop` is set and every waiter is answered. `wake_at` runs beside it."""
-        trouble = Trouble("api waiting")
+        retry = Retry("api waiting", daemon="api", doing="waiting")
+
+        async def look() -> None:
+            statements = 1 + self._waiting.requests // KEYS_A_STATEMENT
+            await within(self._database.timeouts.silence(statements), self._look())
+            retry.over()
+
+        async def failed() -> None:
+            await self._hang_up()
+            self._waiting.give_up(unavailable)
+
         while not (stop.is_set() and not self._waiting):
             if not self._waiting:
                 self._somebody.clear()
                 await self._somebody.wait()
                 continue
             telemetry.waiting(len(self))
-            try:
-                statements = 1 + self._waiting.requests // KEYS_A_STATEMENT
-                await within(self._database.timeouts.silence(statements), self._look())
-                trouble.over()
-            except AWAY as error:
-                await self._hang_up()
-                self._waiting.give_up(unavailable)
-                await trouble.away(error, stop)
-            except REFUSED as error:
-                await self._hang_up()
-                self._waiting.give_up(unavailable)
-                await trouble.refused(error, stop)
-            except Exception as error:  # whoever waits is answered at the end of his time, and a person sees the line
-                telemetry.broken("api", error, "waiting")
-                await self._hang_up()
-                self._waiting.give_up(unavailable)
-                await wait(stop, BROKEN_WAIT)
+            await retry.attempt(look, stop, failed=failed)
             if self._waiting:
                 await asyncio.sleep(
                     max(self._poll, SECONDS_A_KEY * self._waiting.requests) if not self._closing else 0.01

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from idem.outbox.calls.http_call import NEVER_OURS, Lost, MarkStart, NotSent, Start
+from idem.outbox.calls.call_end import NEVER_OURS, CallEnd, Lost, MarkStart, NotSent, Start, last_check
 from idem.outbox.calls.user_code import Running
-from idem.outbox.domain.contract import Account, FrozenRequest, Response
+from idem.outbox.domain.contract import Account, FrozenRequest
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.sending import Sending, StillSending
 from idem.outbox.observe import telemetry
@@ -35,7 +35,7 @@ class FunctionTransport:
 
     async def exchange(
         self, account: Account, request: FrozenRequest, *, lease_ends: float, start: Start, mark_start: MarkStart | None
-    ) -> Response | NotSent | Lost:
+    ) -> CallEnd:
         """Call the function once and wait until it has ended, beyond its deadline too.
 
         Raises StillSending if the waiting is cancelled while it runs and cannot be ended. Whatever the function raises
@@ -75,7 +75,7 @@ class FunctionTransport:
     async def close(self) -> None:
         """Nothing is idle; a thread that still runs ends by itself, or with the process."""
 
-    async def _ask(self, account: Account, request: Asking, ends: float) -> Response | NotSent | Lost:
+    async def _ask(self, account: Account, request: Asking, ends: float) -> CallEnd:
         look, began = self._provider.look, clock.boottime()
         if look is None or self.left >= self._slots:
             return NotSent(Seen(note="given back: earlier look-ups have not ended"), given_back=True)
@@ -110,10 +110,7 @@ async def _refused(call: Sending, start: Start, mark_start: MarkStart | None) ->
     """Why the call may not begin; None: it may. Nothing has been sent by then, whatever fails here."""
     try:
         call.check()
-        if not start():
-            raise LeaseTooShort("the claim was given back before the call began")
-        if mark_start is not None and not await mark_start():
-            raise LeaseTooShort("the claim was gone when the start was to be marked")
+        await last_check(start, mark_start)
         call.check()
     except NEVER_OURS:
         raise

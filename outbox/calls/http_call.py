@@ -11,12 +11,12 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import httpx
 
+from idem.outbox.calls.call_end import NEVER_OURS, CallEnd, Lost, MarkStart, NotSent, Start, last_check
 from idem.outbox.calls.http_client import decoded, head, is_stock, named, origin, outgoing
 from idem.outbox.calls.name_resolution import Addresses
 from idem.outbox.calls.response_head import HeadStream
@@ -33,34 +33,10 @@ of more of them is not `complete` either."""
 IN_A_TURN = 50
 """Pieces that one call reads in a turn of the loop."""
 
-Start: TypeAlias = Callable[[], bool]
-"""The compare-and-set of a claim between "started" and "given back" (hazard 32). False: it was given back."""
-
-MarkStart: TypeAlias = Callable[[], Awaitable[bool]]
-"""Commits that the call starts, guarded by the claim, for providers without keys. False: the claim is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotSent:
-    """Proven that nothing left us. `given_back`: the claim, and not the provider, is the reason."""
-
-    seen: Seen
-    given_back: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Bytes may have left, and no response came."""
-
-    seen: Seen
-
-
 # Their raising proves that no connection stood, together with a trace that shows the failure.
 _NO_CONNECTION = frozenset({httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError})
 # They are raised before a connection is tried, so that there is nothing for the trace to show.
 _NO_TRY = frozenset({httpx.PoolTimeout, httpx.UnsupportedProtocol})
-
-NEVER_OURS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 class SecondSend(Exception):
@@ -136,10 +112,7 @@ class Recorder:
 
     async def _last_check(self) -> None:
         try:
-            if not self._start():
-                raise LeaseTooShort("the claim was given back before the call began")
-            if self._mark_start is not None and not await self._mark_start():
-                raise LeaseTooShort("the claim was gone when the start was to be marked")
+            await last_check(self._start, self._mark_start)
             if not self.fits:
                 raise LeaseTooShort("the deadline and its margin no longer fit into the lease")
         except NEVER_OURS:
@@ -180,7 +153,7 @@ async def call(
     mark_start: MarkStart | None = None,
     resolver: Addresses,
     body_limit: int = BODY_LIMIT,
-) -> Response | NotSent | Lost:
+) -> CallEnd:
     """Make the call once, and return the outcome and what was observed.
 
     `lease_ends` is on the boot clock and `margin` in seconds; the call is not started unless `contract.deadline +
@@ -270,7 +243,7 @@ class _Attempt:
             complete=complete and plain is not None,
         )
 
-    def failed(self, error: BaseException) -> Response | NotSent | Lost:
+    def failed(self, error: BaseException) -> CallEnd:
         if self.recorder.status is not None:
             return self.response(complete=False)
         if self.given_to_httpx and not proves_not_sent(error, self.recorder, self.client):

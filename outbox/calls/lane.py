@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Hashable
+from collections.abc import AsyncGenerator, Hashable
 from functools import partial
 
 from idem.outbox.calls import lookup_pages
 from idem.outbox.calls.breaker import Breaker
-from idem.outbox.calls.http_call import Lost, MarkStart, NotSent, Start
+from idem.outbox.calls.call_end import CallEnd, MarkStart, NotSent, Start, is_trouble
+from idem.outbox.calls.lane_gate import LaneGate
 from idem.outbox.calls.lookup_pages import Cancelled, LookupResult, observed
 from idem.outbox.calls.name_resolution import Resolver
 from idem.outbox.calls.transport import transport
@@ -25,8 +25,8 @@ from idem.outbox.values import clock, threads
 from idem.outbox.values.errors import ConfigError
 
 
-class Lane:
-    """The slots of one (provider, account) in this process, with their clients, names and breaker.
+class Lane(LaneGate):
+    """The calls of one (provider, account) in this process, behind its gate.
 
     Belongs to one event loop. `margin` (seconds) is kept free between a call's deadline and its lease. Raises
     ConfigError if the account's origin or credentials cannot be used.
@@ -46,45 +46,18 @@ class Lane:
     ) -> None:
         self.provider = provider
         self.account = account
-        self.slots = slots
         self.margin = margin
-        self.breaker = breaker or Breaker()
-        self.pacer = pacer or Pacer(provider.contract.limits.rate)
-        self._transport = transport(provider, account, slots=slots, margin=margin, resolver=resolver, tls=tls)
-        self._turn = asyncio.Semaphore(slots)
-        self.served = True
-        """Whether rows of this lane may be called for by this process; what runs when it ends is finished."""
-        self._taken = 0
-        self._closed = False
-
-    @property
-    def free(self) -> int:
-        """Slots in which a call could begin at once."""
-        return max(0, self.slots - self._busy)
+        super().__init__(
+            transport(provider, account, slots=slots, margin=margin, resolver=resolver, tls=tls),
+            slots,
+            breaker or Breaker(),
+            pacer or Pacer(provider.contract.limits.rate),
+        )
 
     @property
     def endless(self) -> bool:
         """Whether a write may outlive its deadline and lease, because nobody can end it: `send` then waits for it."""
         return self._transport.endless
-
-    def room(self, held: int = 0, keep: int = 0) -> int:
-        """How many rows may be claimed now: the free slots but `keep` of them, as far as breaker and pace let them.
-
-        `held`: rows that were claimed already and are not done; those that wait for their task have taken neither a
-        slot nor a token yet.
-        """
-        if self._closed or not self.served:
-            return 0
-        now, taken = clock.boottime(), max(held, self._taken) + self._transport.left
-        room = min(self.slots - keep - taken, self.breaker.at_once - taken, self.breaker.room(now))
-        if (paced := self.pacer.room(now)) is not None:
-            room = min(room, paced - (taken - self._busy))
-        return max(0, room)
-
-    def wait(self, longest: float) -> float:
-        """Seconds, `longest` at the most, until it is worth asking for room again; a slot that gets free is sooner."""
-        now = clock.boottime()
-        return min(longest, max(0.05, self.breaker.wait(now), self.pacer.wait(now)))
 
     async def send(
         self,
@@ -118,25 +91,18 @@ class Lane:
             # The last check before the first byte keeps deadline and margin free before the end of a lease.
             ends = min(lease_ends, send_by + self.provider.contract.deadline + self.margin)
             ended = await self._call(request, lease_ends=ends, start=start, mark_start=mark_start)
-            match ended:
-                case Response():
-                    elapsed = clock.boottime() - began
-                    outcome, seen = await threads.read_to_the_end(ended.body, partial(self._classified, ended))
-                    seen = quoted(observed(seen, ended, elapsed), ended, outcome, self.account)
-                    trouble = ended.status >= 500 or not ended.complete
-                case NotSent(seen=seen, given_back=given_back):
-                    outcome = NotExecuted("given_back" if given_back else "transport")
-                case Lost(seen=seen):
-                    outcome = Ambiguous()
-                    # The end of our own task says nothing about the provider.
-                    trouble = seen.error != asyncio.CancelledError.__name__
+            if isinstance(ended, Response):
+                elapsed = clock.boottime() - began
+                outcome, seen = await threads.read_to_the_end(ended.body, partial(self._classified, ended))
+                seen = quoted(observed(seen, ended, elapsed), ended, outcome, self.account)
+            else:
+                outcome, seen = ended.outcome, ended.seen
+            trouble = is_trouble(ended)
         except StillSending:
             raise
-        except ConfigError as error:
-            outcome, seen = NotExecuted("config"), Seen(error="ConfigError", note=str(error))
         except Exception as error:
-            # Nothing is known to raise here; whatever does so one day has proven nothing.
-            outcome, seen = Ambiguous(), Seen(error=type(error).__name__, note="the call failed here", started=True)
+            # Only ConfigError is known to be raised here; another exception has proven nothing.
+            outcome, seen = _failed_write(error), _failure(error, "the call failed here", started=True)
         finally:
             self.breaker.record(row_id, outcome, clock.boottime(), trouble=trouble)
         return outcome, seen
@@ -149,12 +115,8 @@ class Lane:
         result = LookupResult(CouldNotAsk(), Seen(), None)
         try:
             result = await lookup_pages.ask(self.provider, question, self._asking(lease_ends))
-        except ConfigError as error:
-            result = LookupResult(CouldNotAsk(), Seen(error="ConfigError", note=str(error)), None)
         except Exception as error:
-            result = LookupResult(
-                CouldNotAsk(), Seen(error=type(error).__name__, note="the question failed here"), None
-            )
+            result = LookupResult(CouldNotAsk(), _failure(error, "the question failed here"), None)
         finally:
             self._record_look(key, result.reached)
         return result.look, result.seen
@@ -173,12 +135,9 @@ class Lane:
         ended = Cancelled(CouldNotAsk(), Seen(), NotExecuted("given_back"))
         try:
             ended = await lookup_pages.cancel(self.provider, question, request, self._asking(lease_ends))
-        except ConfigError as error:
-            seen = Seen(error="ConfigError", note=str(error))
-            ended = Cancelled(CouldNotAsk(), seen, NotExecuted("config"))
         except Exception as error:
-            seen = Seen(error=type(error).__name__, note="the cancel failed here", started=True)
-            ended = Cancelled(CouldNotAsk(), seen, Ambiguous())
+            seen = _failure(error, "the cancel failed here", started=True)
+            ended = Cancelled(CouldNotAsk(), seen, _failed_write(error))
         finally:
             self.breaker.record(key, ended.outcome, clock.boottime(), trouble=ended.trouble)
         return ended.look, ended.seen
@@ -190,7 +149,7 @@ class Lane:
         end, so that whoever counts must not take what was not shown for absent; ConfigError; CancelledError.
         """
 
-        async def call(request: FrozenRequest) -> Response | NotSent | Lost:
+        async def call(request: FrozenRequest) -> CallEnd:
             now = clock.boottime()
             if not self.breaker.may_call(since, now):
                 return NotSent(Seen(note="the breaker is open"), given_back=True)
@@ -198,8 +157,7 @@ class Lane:
             try:
                 needed = patience + self.margin + self.provider.contract.deadline
                 ended = await self._asking(now + needed)(request)
-                if not isinstance(ended, NotSent) or not ended.given_back:
-                    reached = isinstance(ended, Response) and ended.reached
+                reached = ended.reached
                 return ended
             finally:
                 self._record_look(since, None if lookup_pages.cancelled() else reached)
@@ -217,13 +175,11 @@ class Lane:
             return None, Seen(note="the breaker is open")
         lease_ends = now + patience + self.margin + self.provider.contract.deadline
         try:
-            result = await lookup_pages.whose(self.provider, self._asking(lease_ends, always=True))
+            result = await lookup_pages.whose(self.provider, self._asking(lease_ends, unserved=True))
             reached = result.reached
             return result.account, result.seen
-        except ConfigError as error:
-            return None, Seen(error="ConfigError", note=str(error))
         except Exception as error:
-            return None, Seen(error=type(error).__name__, note="the question failed here")
+            return None, _failure(error, "the question failed here")
         finally:
             self._record_look(key, None if lookup_pages.cancelled() else reached)
 
@@ -232,15 +188,8 @@ class Lane:
         self._closed = True
         await self._transport.close()
 
-    @property
-    def _busy(self) -> int:
-        return self._taken + self._transport.left
-
-    def _asking(self, lease_ends: float, *, always: bool = False) -> lookup_pages.Ask:
-        def call(request: FrozenRequest) -> Awaitable[Response | NotSent | Lost]:
-            return self._call(request, lease_ends=lease_ends, start=lambda: True, always=always)
-
-        return call
+    def _asking(self, lease_ends: float, *, unserved: bool = False) -> lookup_pages.Ask:
+        return partial(self._call, lease_ends=lease_ends, start=lambda: True, unserved=unserved)
 
     def _record_look(self, key: Hashable, reached: bool | None) -> None:
         if reached is None:
@@ -255,51 +204,33 @@ class Lane:
         lease_ends: float,
         start: Start,
         mark_start: MarkStart | None = None,
-        always: bool = False,
-    ) -> Response | NotSent | Lost:
+        unserved: bool = False,
+    ) -> CallEnd:
         latest = lease_ends - self.margin - self.provider.contract.deadline
-        self._taken += 1
-        try:
-            try:
-                # A row that waits for its turn until its lease is too short is given back, not left waiting.
-                async with asyncio.timeout(max(0.0, latest - clock.boottime())):
-                    await self._pace(latest)
-                    await self._turn.acquire()
-            except (TimeoutError, asyncio.CancelledError) as error:
-                return NotSent(Seen(error=type(error).__name__, note="given back: no slot was free"), given_back=True)
-            try:
-                if self._closed or not (self.served or always):
-                    other = "the credentials belong to another account, or the provider has not yet named their account"
-                    why = "the lane is closed" if self._closed else other
-                    return NotSent(Seen(note=f"given back: {why}"), given_back=True)
-                if self.provider.contract.traceparent:
-                    request = tracing.traced(request)
-                ended = await self._transport.exchange(
-                    self.account, request, lease_ends=lease_ends, start=start, mark_start=mark_start
-                )
-                # Here, because every call and every question passes: no reader has to think of it.
-                asked = request.method == "GET"
-                return self.provider.contract.own(ended, asked=asked) if isinstance(ended, Response) else ended
-            finally:
-                self._turn.release()
-        finally:
-            self._taken -= 1
-
-    async def _pace(self, latest: float) -> None:
-        """Wait for this call's token. Raises TimeoutError at once if that would be after `latest`."""
-        now = clock.boottime()
-        if not (wait := self.pacer.reserve(now)):
-            return
-        try:
-            if now + wait > latest:
-                raise TimeoutError
-            await asyncio.sleep(wait)
-        except BaseException:
-            self.pacer.give_back()
-            raise
+        async with self.slot(latest, unserved=unserved) as refused:
+            if refused is not None:
+                return NotSent(refused, given_back=True)
+            if self.provider.contract.traceparent:
+                request = tracing.traced(request)
+            ended = await self._transport.exchange(
+                self.account, request, lease_ends=lease_ends, start=start, mark_start=mark_start
+            )
+            # Here, because every call and every question passes: no reader has to think of it.
+            asked = request.method == "GET"
+            return self.provider.contract.own(ended, asked=asked) if isinstance(ended, Response) else ended
 
     def _classified(self, response: Response) -> tuple[Outcome, Seen]:
         try:
             return self.provider.classify(response)
         except Exception as error:
             return Ambiguous(), Seen(error=type(error).__name__, note="the contract could not read the response")
+
+
+def _failed_write(error: Exception) -> Outcome:
+    return NotExecuted("config") if isinstance(error, ConfigError) else Ambiguous()
+
+
+def _failure(error: Exception, note: str, *, started: bool = False) -> Seen:
+    if isinstance(error, ConfigError):
+        return Seen(error="ConfigError", note=str(error))
+    return Seen(error=type(error).__name__, note=note, started=started)

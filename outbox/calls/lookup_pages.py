@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from idem.outbox.calls.http_call import Lost, NotSent
+from idem.outbox.calls.call_end import CallEnd, Lost, NotSent, is_trouble
 from idem.outbox.domain.contract import FrozenRequest, Response
 from idem.outbox.domain.outcomes import (
     Absent,
     Ambiguous,
     CouldNotAsk,
     Look,
-    NotExecuted,
     Outcome,
     Seen,
     Succeeded,
@@ -25,7 +24,7 @@ from idem.outbox.providers.errors import retry_after
 from idem.outbox.providers.reading import best
 from idem.outbox.values import clock, threads
 
-Ask: TypeAlias = Callable[[FrozenRequest], Awaitable[Response | NotSent | Lost]]
+Ask: TypeAlias = Callable[[FrozenRequest], Awaitable[CallEnd]]
 """Makes one call under the lane's limits. A cancellation of the task does not get through it."""
 
 AGAIN: Final = (0.5, 2.0)
@@ -124,10 +123,8 @@ async def _walk(provider: Provider, question: Question, first: FrozenRequest, ca
                 read = partial(_read, provider, response, question, request)
                 look, seen, request = await threads.read_to_the_end(response.body, read)
                 result = _together(result, LookupResult(look, observed(seen, response, elapsed), response.reached))
-            case NotSent(seen=seen, given_back=given_back):
-                return LookupResult(CouldNotAsk(), seen, None if given_back else False)
-            case Lost(seen=seen):
-                return LookupResult(CouldNotAsk(), seen, False)
+            case NotSent() | Lost() as failed:
+                return LookupResult(CouldNotAsk(), failed.seen, failed.reached)
     return result
 
 
@@ -159,17 +156,13 @@ def _together(earlier: LookupResult, later: LookupResult) -> LookupResult:
 async def cancel(provider: Provider, question: Question, request: FrozenRequest, call: Ask) -> Cancelled:
     """Send the cancel of `Provider.cancel`, once."""
     began = clock.boottime()
-    match await call(request):
-        case Response() as response:
-            elapsed = clock.boottime() - began
-            read = partial(_read_cancel, provider, response, question)
-            look, seen, outcome = await threads.read_to_the_end(response.body, read)
-            trouble = response.status >= 500 or not response.complete
-            return Cancelled(look, observed(seen, response, elapsed), outcome, trouble)
-        case NotSent(seen=seen, given_back=given_back):
-            return Cancelled(CouldNotAsk(), seen, NotExecuted("given_back" if given_back else "transport"))
-        case Lost(seen=seen):
-            return Cancelled(CouldNotAsk(), seen, Ambiguous(), seen.error != asyncio.CancelledError.__name__)
+    ended = await call(request)
+    if not isinstance(ended, Response):
+        return Cancelled(CouldNotAsk(), ended.seen, ended.outcome, is_trouble(ended))
+    elapsed = clock.boottime() - began
+    read = partial(_read_cancel, provider, ended, question)
+    look, seen, outcome = await threads.read_to_the_end(ended.body, read)
+    return Cancelled(look, observed(seen, ended, elapsed), outcome, is_trouble(ended))
 
 
 def _read_cancel(provider: Provider, response: Response, question: Question) -> tuple[Look, Seen, Outcome]:
@@ -196,10 +189,8 @@ async def whose(provider: Provider, call: Ask) -> Named:
                 account = await threads.read_to_the_end(response.body, partial(provider.read_account, response))
             note = None if account is not None else "the answer does not name an account"
             return Named(account, observed(Seen(note=note), response, elapsed), response.reached)
-        case NotSent(seen=seen, given_back=given_back):
-            return Named(None, seen, None if given_back else False)
-        case Lost(seen=seen):
-            return Named(None, seen, False)
+        case NotSent() | Lost() as failed:
+            return Named(None, failed.seen, failed.reached)
 
 
 async def listing(provider: Provider, since: float, until: float, call: Ask) -> AsyncIterator[Page]:

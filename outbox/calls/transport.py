@@ -13,8 +13,9 @@ from typing import Protocol
 
 import httpx
 
+from idem.outbox.calls.call_end import CallEnd, MarkStart, Start
 from idem.outbox.calls.function_transport import FunctionTransport
-from idem.outbox.calls.http_call import Lost, MarkStart, NotSent, Start, call
+from idem.outbox.calls.http_call import call
 from idem.outbox.calls.http_client import check_account, ssl_context, stock_client
 from idem.outbox.calls.name_resolution import Resolver
 from idem.outbox.domain.contract import Account, FrozenRequest, Response
@@ -35,7 +36,7 @@ class Transport(Protocol):
 
     async def exchange(
         self, account: Account, request: FrozenRequest, *, lease_ends: float, start: Start, mark_start: MarkStart | None
-    ) -> Response | NotSent | Lost:
+    ) -> CallEnd:
         """Make a call once. Raises ConfigError, and StillSending where it is `endless`; a cancellation is not passed
         on."""
         ...
@@ -77,7 +78,7 @@ class HttpTransport:
 
     async def exchange(
         self, account: Account, request: FrozenRequest, *, lease_ends: float, start: Start, mark_start: MarkStart | None
-    ) -> Response | NotSent | Lost:
+    ) -> CallEnd:
         client = self._idle.pop() if self._idle else stock_client(self._tls, self._provider.contract)
         sound = False
         try:

@@ -19,20 +19,17 @@ from psycopg.types.json import Jsonb
 from idem.outbox.daemon.database_clock import DatabaseClock, Leap
 from idem.outbox.daemon.fleet import Census
 from idem.outbox.daemon.pass_times import PassTimes
+from idem.outbox.daemon.retry import wait
 from idem.outbox.database.memory import Beat
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.observe import daemon_events, telemetry
 from idem.outbox.values import clock
-from idem.outbox.values.backoff import backoff
 
 HEARTBEAT = 5.0
 """Seconds between signs of life. A holder seen alive without a token that was swept is known to be done with it."""
 
 LOST = 6
 """Signs of life in a row that have failed, after which a daemon counts as silent to everybody else (`ages.SILENT`)."""
-
-BROKEN_WAIT = 5.0
-"""Seconds until what failed for a reason of its own is tried again: no hot loop, no flood of lines."""
 
 LIFE = "SUPERVISED_LIFE"
 """The environment variable in which a supervisor gives a process a word of its own, which its daemons' ids end in."""
@@ -174,38 +171,6 @@ class Life:
 async def end_daemon(connection: AsyncConnection[Any], daemon: str, how: str) -> None:
     """Put a daemon's end on record: `clean`, or `reaped` by the supervisor that started it."""
     await connection.execute(END, {"id": daemon, "how": how})
-
-
-class Trouble:
-    """Waits between attempts while the database is away, or refuses a statement, and says so once."""
-
-    def __init__(self, daemon: str) -> None:
-        self._outage = daemon_events.OutageLog(daemon)
-        self._failures = 0
-
-    async def away(self, error: BaseException, stop: asyncio.Event) -> None:
-        """Report and wait: 0.2 s doubling to 5 s, or until `stop`."""
-        self._outage.down(error)
-        self._failures += 1
-        await wait(stop, backoff(self._failures, base=0.2, cap=5.0))
-
-    async def refused(self, error: BaseException, stop: asyncio.Event) -> None:
-        """The same for one of `REFUSED`: the server works, and another transaction or a time limit was in the way."""
-        self._outage.refused(error)
-        self._failures += 1
-        await wait(stop, backoff(self._failures, base=0.2, cap=5.0))
-
-    def over(self) -> None:
-        """A statement went through."""
-        self._failures = 0
-        self._outage.up()
-
-
-async def wait(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event at most `seconds`; whether it is set."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
-    return event.is_set()
 
 
 @contextlib.contextmanager

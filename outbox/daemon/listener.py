@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
+from idem.outbox.daemon.retry import wait
+from idem.outbox.database.bounded import BoundedConnection
 from idem.outbox.database.channel import CHANNEL
 from idem.outbox.database.pool import Database
 from idem.outbox.observe import daemon_events
@@ -35,14 +36,9 @@ class Listener:
         """Listen until `stop` is set."""
         failures = 0
         while not stop.is_set():
+            connection: BoundedConnection | None = None
             try:
                 connection = await self._database.dedicated()
-            except Exception as error:  # hints must never end a worker: it polls meanwhile
-                failures += 1
-                self._away(error)
-                await _pause(stop, backoff(failures, base=0.5, cap=10.0))
-                continue
-            try:
                 # It waits for hints, which may be rare: only its questions are owed an answer.
                 connection.silence = max(connection.silence, 2 * self._probe)
                 await connection.execute(f"LISTEN {CHANNEL}")
@@ -61,14 +57,15 @@ class Listener:
                         # A silent connection may be a dead one: an answer proves that it is not.
                         with connection.bounded(self._database.timeouts.connect):
                             await connection.execute("SELECT 1")
-            except Exception as error:
+            except Exception as error:  # hints must never end a worker: it polls meanwhile
                 failures += 1
                 self._away(error)
-                await _pause(stop, backoff(failures, base=0.5, cap=10.0))
+                await wait(stop, backoff(failures, base=0.5, cap=10.0))
             finally:
                 self.listening.clear()
-                daemon_events.listens_no_more()
-                await connection.close()
+                if connection is not None:
+                    daemon_events.listens_no_more()
+                    await connection.close()
 
     def _away(self, error: Exception) -> None:
         if not self._reported_away:
@@ -78,8 +75,3 @@ class Listener:
     def _wake(self) -> None:
         for subscriber in self._events:
             subscriber.set()
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)

@@ -16,10 +16,9 @@ from typing import TypeAlias
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from idem.outbox.daemon.daemon import BROKEN_WAIT, Life, Trouble, wait
+from idem.outbox.daemon.daemon import Life
 from idem.outbox.daemon.pass_times import PassTime
-from idem.outbox.database.pool import AWAY, REFUSED
-from idem.outbox.observe import telemetry
+from idem.outbox.daemon.retry import Retry
 
 # It writes a line whenever a pass takes longer than its interval, which is nothing that a person must see.
 logging.getLogger("apscheduler").setLevel(logging.ERROR)
@@ -93,14 +92,14 @@ class Passes:
         every = interval or self._interval
         kind = self._life.passes.expect(name, every, provider, account)
         name = f"{name} {provider}/{account}" if provider else name
-        trouble = Trouble(f"{self._daemon} {name}")
+        retry = Retry(f"{self._daemon} {name}", daemon=self._daemon, doing=name)
 
         async def run() -> None:
             task = asyncio.current_task()
             assert task is not None
             self._running.add(task)
             try:
-                await self._once(name, work, trouble, kind)
+                await self._once(work, retry, kind)
             finally:
                 self._running.discard(task)
 
@@ -116,23 +115,16 @@ class Passes:
         self._scheduler.shutdown(wait=False)
         self._life.passes.end()
 
-    async def _once(self, name: str, work: Callable[[], Awaitable[object]], trouble: Trouble, kind: PassTime) -> None:
+    async def _once(self, work: Callable[[], Awaitable[object]], retry: Retry, kind: PassTime) -> None:
         loop = asyncio.get_running_loop()
         while not self._stop.is_set():
             began = loop.time()
-            try:
-                await work()
-            except AWAY as error:
-                await trouble.away(error, self._stop)
-                continue
-            except REFUSED as error:
-                await trouble.refused(error, self._stop)
-                continue
-            except Exception as error:  # a pass must never end the daemon: a person sees the line, and it tries again
-                telemetry.broken(self._daemon, error, name)
-                await wait(self._stop, BROKEN_WAIT)
-                return
-            trouble.over()
+            match await retry.attempt(work, self._stop):
+                case "retry":
+                    continue
+                case "broken":
+                    return
+            retry.over()
             kind.made()
             if loop.time() - began < kind.every:
                 return

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from idem.outbox.daemon.daemon import wait
 from idem.outbox.daemon.pass_times import PassTimes
+from idem.outbox.daemon.retry import wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.handlers import queue
 from idem.outbox.observe import telemetry

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
-from idem.outbox.daemon.pass_times import PassTimes
+from idem.outbox.daemon.pass_times import PassTime, PassTimes
+from idem.outbox.daemon.retry import Retry, wait, wait_for_any
 from idem.outbox.database.address import Address
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.handlers import failures, queue
@@ -62,6 +63,7 @@ class HandlerRunner:
         self._executions: dict[tuple[str, object], asyncio.Task[None]] = {}
         self._ending: dict[Executor, asyncio.Future[RunEnd | BaseException]] = {}
         self._freed = asyncio.Event()
+        self._retry = Retry("handlers", daemon="handlers", doing="looking for events to handle")
         self._succeeded = 0
         self._seen = float("-inf")
 
@@ -74,23 +76,8 @@ class HandlerRunner:
         """
         settled = settled or asyncio.Event()
         looking = (passes or PassTimes("handlers")).expect("handlers", self._poll)
-        trouble = Trouble("handlers")
         while not stop.is_set():
-            try:
-                self._freed.clear()
-                settled.clear()
-                begun = await self._begin()
-                looking.made()
-                trouble.over()
-                if begun == 0:
-                    await self._rest(stop, settled)
-            except AWAY as error:
-                await trouble.away(error, stop)
-            except REFUSED as error:
-                await trouble.refused(error, stop)
-            except Exception as error:
-                telemetry.broken("handlers", error, "looking for events to handle")
-                await wait(stop, BROKEN_WAIT)
+            await self._retry.attempt(partial(self._look, stop, settled, looking), stop)
         await self.close()
 
     async def run_once(self) -> int:
@@ -123,6 +110,18 @@ class HandlerRunner:
             self._opened = False
             await self._database.close()
 
+    async def _look(self, stop: asyncio.Event, settled: asyncio.Event, looking: PassTime) -> None:
+        self._freed.clear()
+        settled.clear()
+        begun = await self._begin()
+        looking.made()
+        self._retry.over()
+        if begun == 0:
+            # An event that was handled or a result that was settled may have brought work.
+            await wait_for_any(stop, self._freed, settled, seconds=self._poll)
+            if settled.is_set() and not self._freed.is_set():
+                await wait(stop, TOGETHER)
+
     async def _begin(self) -> int:
         """Look for work and begin as many turns as there are seats; how many, pages of old events counted too."""
         if not self._opened:
@@ -151,17 +150,6 @@ class HandlerRunner:
 
     def _room(self, pool: _Pool) -> int:
         return 0 if pool.hanging >= LEFT_BEHIND else self._threads - pool.running
-
-    async def _rest(self, stop: asyncio.Event, settled: asyncio.Event) -> None:
-        # A turn that has ended or a result that was settled may have brought work, and a stop must end the wait.
-        waiting = [asyncio.ensure_future(event.wait()) for event in (stop, self._freed, settled)]
-        try:
-            await asyncio.wait(waiting, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waiting:
-                each.cancel()
-        if settled.is_set() and not self._freed.is_set():
-            await wait(stop, TOGETHER)
 
     async def _execution(self, item: WorkItem) -> None:
         try:

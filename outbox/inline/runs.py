@@ -11,7 +11,8 @@ from uuid import UUID
 from psycopg import DatabaseError
 
 from idem.outbox.accept.prepare import Prepared
-from idem.outbox.daemon.daemon import Holds, Life, wait
+from idem.outbox.daemon.daemon import Holds, Life
+from idem.outbox.daemon.retry import wait
 from idem.outbox.database import caller_errors
 from idem.outbox.database.pool import AWAY, REFUSED, Database, within
 from idem.outbox.database.pooler import server_of

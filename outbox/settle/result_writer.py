@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from uuid import UUID
 
-from idem.outbox.daemon.daemon import Holds, Trouble, wait
+from idem.outbox.daemon.daemon import Holds
+from idem.outbox.daemon.retry import Retry, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.outcomes import name
 from idem.outbox.observe import daemon_events, telemetry
@@ -40,8 +41,8 @@ class Settler:
         self._batch = batch
         self._flush = flush
         self._queue: asyncio.Queue[Report] = asyncio.Queue()
-        self._trouble = Trouble("settler")
-        self._aside_trouble = Trouble("settler")
+        self._retry = Retry("settler")
+        self._aside_retry = Retry("settler")
         self._aside: list[_Aside] = []
         self._more = asyncio.Event()
         self._last = False
@@ -98,13 +99,13 @@ class Settler:
                     fates = await results.settle_batch(connection, batch)
                 break
             except AWAY as error:
-                await self._trouble.away(error, self._stop)
+                await self._retry.wait_after(error, self._stop)
             except Exception as error:  # one row must never stop the others: each is settled by itself
                 if not isinstance(error, REFUSED):
                     telemetry.broken("worker", error, f"settling {len(batch)} results in one statement")
                 fates = {}
                 break
-        self._trouble.over()
+        self._retry.over()
         for report in batch:
             if report.row.id in fates:
                 self._settled(report, fates[report.row.id])
@@ -137,7 +138,7 @@ class Settler:
             async with self._database.connection() as connection:
                 fate = await results.settle_alone(connection, report, last=self._last and one.failures > 0)
         except AWAY as error:
-            await self._aside_trouble.away(error, self._stop)
+            await self._aside_retry.wait_after(error, self._stop)
             return None
         except results.WAITING as error:
             one.failures += 1
@@ -148,7 +149,7 @@ class Settler:
         except Exception as error:  # one row must never stop the others: it is left to its lease and the sweeper
             telemetry.broken("worker", error, f"settling {report.row.intent_id}")
             return "left"
-        self._aside_trouble.over()
+        self._aside_retry.over()
         return fate
 
     def _settled(self, report: Report, fate: ResultFate | Literal["left"]) -> None:

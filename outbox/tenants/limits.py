@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from idem.outbox.config.api_settings import ApiSettings
-from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
+from idem.outbox.daemon.retry import Retry, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database, within
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants import key_counts, usage
@@ -159,21 +159,17 @@ class TenantLimits:
 
         An outage is waited out: what was counted meanwhile is written afterwards.
         """
-        trouble, bound = Trouble("api limits"), self._database.timeouts.silence()
-        while not await wait(stop, INTERVAL):
+        retry = Retry("api limits", daemon="api limits", doing="writing counts and looking at active keys")
+        bound = self._database.timeouts.silence()
+
+        async def step() -> None:
             self._forget()
-            try:
-                await within(bound, self.refresh())
-                await within(bound, self.flush())
-            except AWAY as error:
-                await trouble.away(error, stop)
-            except REFUSED as error:
-                await trouble.refused(error, stop)
-            except Exception as error:  # counts must never end the API: a person sees the line, and it tries again
-                telemetry.broken("api limits", error, "writing counts and looking at active keys")
-                await wait(stop, BROKEN_WAIT)
-            else:
-                trouble.over()
+            await within(bound, self.refresh())
+            await within(bound, self.flush())
+            retry.over()
+
+        while not await wait(stop, INTERVAL):
+            await retry.attempt(step, stop)
         try:
             await within(bound, self.flush())
         except (*AWAY, *REFUSED):

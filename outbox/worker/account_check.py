@@ -16,7 +16,8 @@ from psycopg import AsyncConnection
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.calls.lookup_pages import cancelled
-from idem.outbox.daemon.daemon import HEARTBEAT, Trouble, wait
+from idem.outbox.daemon.daemon import HEARTBEAT
+from idem.outbox.daemon.retry import Retry, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.observe import daemon_events, telemetry
@@ -82,7 +83,7 @@ class AccountWatch:
         self._refused = False
         self.credentials = SenderCredentials(lane.account)
         self._confirmed: tuple[str, str] | None = None
-        self._trouble = Trouble(f"account check {name.provider}/{name.account}")
+        self._retry = Retry(f"account check {name.provider}/{name.account}")
         self.again: float | None = 0.0
         """Seconds until it should be asked again; None: whose account it is, is known."""
         self.opened = asyncio.Event()
@@ -163,24 +164,21 @@ class AccountWatch:
                 if self._confirmed is None or not self.credentials.renewed:
                     return
                 await wait(stop, WATCH)
-                continue
-            try:
-                await self.once()
-                self._trouble.over()
-            except AWAY as error:
-                # Nobody works without the database: when it is back, this is asked before anything is called.
-                await self._trouble.away(error, stop)
-                continue
-            except REFUSED as error:
-                await self._trouble.refused(error, stop)
-                continue
-            except Exception as error:  # a check must never keep a daemon from its work
-                telemetry.broken("account check", error, f"{self._name.provider}/{self._name.account}")
-                self.again = AGAIN
-                with suppress(*AWAY, *REFUSED):
-                    await self._unchecked(type(error).__name__)
-            if self.again is not None:
+            elif await self._retry.attempt(self._ask, stop) == "done" and self.again is not None:
                 await wait(stop, self.again)
+
+    async def _ask(self) -> None:
+        try:
+            await self.once()
+            self._retry.over()
+        except (*AWAY, *REFUSED):
+            # No daemon works without the database: when it is back, this is asked before anything is called.
+            raise
+        except Exception as error:  # a check must never keep a daemon from its work
+            telemetry.broken("account check", error, f"{self._name.provider}/{self._name.account}")
+            self.again = AGAIN
+            with suppress(*AWAY, *REFUSED):
+                await self._unchecked(type(error).__name__)
 
     def _serve(self) -> None:
         self._lane.served = True

@@ -21,7 +21,7 @@ from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.settle.doubted_rows import C_IS_LISTED, O_IS_LISTED
 from idem.outbox.settle.replay_window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT, SENT_AS
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
-from idem.outbox.worker.fairness import WIDTH, Turns
+from idem.outbox.worker.fairness import WIDTH, TenantRound
 
 FORMAT_VERSIONS = (1,)
 """The versions of a frozen request that this code can send; rows of others are left to a worker that knows them."""
@@ -166,7 +166,7 @@ async def claim(
     lease: float,
     limit: int,
     now: float,
-    turns: Turns | None = None,
+    tenants: TenantRound | None = None,
     keep: int = 0,
     spare: bool = False,
     beats: int = 0,
@@ -178,12 +178,12 @@ async def claim(
     `keep`: calls of the fleet to leave free where it is limited. `spare`: only rows of tenants that hold no call.
 
     `now` is the boot-time clock read before the statement was sent, so that this process never believes in its
-    lease for longer than the database does. `turns` is moved on; without it, what has waited longest comes first.
+    lease for longer than the database does. `tenants` is moved on; without it, what has waited longest comes first.
     `beats`: signs of life of this `holder` that the database has committed: where it has forgotten one it went back to
     an earlier moment, and nothing is claimed until that is noticed. `table`: the outbox as
     of the last of them (`Beat.table`). `sent_as`: as whom this process sends.
     """
-    turns = turns or Turns()
+    tenants = tenants or TenantRound()
     parameters = {
         "token": token,
         "holder": holder,
@@ -200,10 +200,10 @@ async def claim(
         "window": lane.replay_window,
         "concurrency": lane.concurrency,
         "asking": lane.asking,
-        "turns": WIDTH if spare else turns.width,
+        "turns": WIDTH if spare else tenants.width,
         "keep": keep,
         "spare": spare,
-        "after": turns.after,
+        "after": tenants.after,
         "exact": takes_turns(lane),
         "sent_as": sent_as,
     }
@@ -235,9 +235,9 @@ async def claim(
     ]  # fmt: skip
     whose = [record.tenant_id for record in found if record.id is not None]
     if spare:
-        turns.spared(whose, now, room, after)
+        tenants.claimed_spare(whose, now, room, after)
     else:
-        turns.taken(whose, now, room, after)
+        tenants.claimed(whose, now, room, after)
     return claimed
 
 

@@ -1,8 +1,9 @@
-"""Whose turn it is in a lane: while rows wait, every claim goes round the tenants, so that no bulk run is in their way.
+"""Fair shares of a lane: while rows are queued, every claim goes round the tenants, so that no bulk run delays others.
 
-A queue that a claim can empty is served in the order of its rows, by one index scan: nobody waits for anybody, and an
-idle poll costs nothing more. Only after a claim that took all it was allowed to take may somebody be waiting. A turn is
-no use to who must wait for a call of others to end: the last free call of a shared lane is theirs who hold none.
+A queue that a claim can empty is served in the order of its rows, by one index scan: nobody waits, and an idle poll
+costs nothing more. Only after a claim that took all it was allowed to take may a tenant be waiting. A fair share is no
+use to a tenant that must wait for other tenants' calls to end: the last free call of a shared lane is kept for tenants
+that hold none.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ SHARED = 600.0
 """Seconds for which a lane counts as shared after it was seen to be: a slot is kept free in it meanwhile."""
 
 
-class Turns:
-    """Where one worker stands in the round of the tenants of one lane, and whether it keeps a call free for others.
+class TenantRound:
+    """One worker's position in the round of the tenants of one lane, and whether it keeps a call free for others.
 
-    `after`: who had the last turn. `queued`: the last claim took all that it might. `others`: tenants without a call
-    may be waiting for the one that is kept free; whoever waits for hints says so. `denied`: that one was in use when it
-    was last asked for, so that the next call that ends may be theirs. Times are on one clock, in seconds.
+    `after`: the tenant that was served last. `queued`: the last claim took all that it was allowed to take. `others`:
+    tenants without a call may be waiting for the call that is kept free (`ClaimGate.wait` sets it). `denied`: that call
+    was in use at the last claim for it, so that the next call that ends may be theirs. Times are on one clock, in
+    seconds.
     """
 
     def __init__(self) -> None:
@@ -37,23 +39,24 @@ class Turns:
 
     @property
     def width(self) -> int:
-        """How many tenants the next claim looks at; 0: it takes what has waited longest, whosever it is."""
+        """How many tenants the next claim looks at; 0: it takes what has waited longest, of any tenant."""
         return WIDTH if self.queued else 0
 
     def keep(self, now: float, calls: int) -> int:
-        """How many of so many `calls` at a time stay free for tenants that hold none: one, while tenants share the
-        lane. The only tenant of a lane has all of it, and what makes one call at a time has none to keep.
+        """How many of `calls` at a time stay free for tenants that hold none: one, while tenants share the lane.
+
+        The only tenant of a lane has all of it, and a lane of one call at a time has none to keep.
         """
         return int(self._shared_until is not None and now < self._shared_until and calls > 1)
 
-    def taken(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
-        """A claim has brought rows of these tenants, of the `room` that limit, fleet and pause left it."""
+    def claimed(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
+        """A claim took rows of these tenants, of the `room` that limit, fleet and pause left it."""
         self._see(whose, now)
         self.queued = len(whose) >= room
         self.after = after
 
-    def spared(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
-        """A claim for the others has brought these, of the `room` that fleet and pause left it."""
+    def claimed_spare(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
+        """A claim for the others took rows of these tenants, of the `room` that fleet and pause left it."""
         self._see(whose, now)
         self.others = bool(whose)
         self.denied = room == 0

@@ -22,15 +22,15 @@ from uuid import UUID, uuid4
 from psycopg import AsyncConnection
 
 from idem.outbox.calls.user_code import in_a_thread, passed_on
-from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
 from idem.outbox.daemon.pass_times import PassTime
-from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.daemon.retry import Retry
+from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
-from idem.outbox.observe import after_commit, telemetry
+from idem.outbox.observe import after_commit
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.endings import at_rest
 from idem.outbox.settle.gate import UNSTORABLE, write
@@ -85,7 +85,7 @@ class Freezer:
         self._turn = asyncio.Lock()
         self._late: dict[UUID, Attempt] = {}
         self._after = uuid4().hex  # whose turn it was: each worker begins somewhere else
-        self._trouble = Trouble("worker rendering")
+        self._retry = Retry("worker rendering", doing="rendering rows that were accepted by SQL")
         self._sources = [
             Source(o.name, o.provider, o.account, catalogue.providers[o.provider].accounts[o.account].origin)
             for o in catalogue.operations.values()
@@ -99,31 +99,24 @@ class Freezer:
 
         `rendered` is called when rows may be sent.
         """
-        while not stop.is_set():
+
+        async def step() -> None:
             woken.clear()
-            try:
-                found, written = await self._batch()
-                self._trouble.over()
-                rendering.made()
-            except AWAY as error:
-                await self._trouble.away(error, stop)
-                continue
-            except REFUSED as error:
-                await self._trouble.refused(error, stop)
-                continue
-            except Exception as error:  # it must not end the worker, nor the calls that run
-                telemetry.broken("worker", error, "rendering rows that were accepted by SQL")
-                await wait(stop, BROKEN_WAIT)
-                continue
+            found, written = await self._batch()
+            self._retry.over()
+            rendering.made()
             if written:
                 rendered()
             if _goes_on(found, written):
-                continue
+                return
             events = [asyncio.ensure_future(event.wait()) for event in (stop, woken)]
             awaited: list[asyncio.Future[Any]] = [e.ended for e in self._late.values() if not e.ended.done()]
             await asyncio.wait([*events, *awaited], timeout=rendering.every, return_when=asyncio.FIRST_COMPLETED)
             for waiting in events:
                 waiting.cancel()
+
+        while not stop.is_set():
+            await self._retry.attempt(step, stop)
 
     async def once(self) -> int:
         """Render everything that waits now; how many rows were frozen or put at rest."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 from uuid import UUID
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import WorkerSettings
-from idem.outbox.daemon.daemon import BROKEN_WAIT, Life, Trouble, wait
-from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.daemon.daemon import Life
+from idem.outbox.daemon.pass_times import PassTime
+from idem.outbox.daemon.retry import Retry
+from idem.outbox.database.pool import AWAY, Database
 from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.outcomes import NotExecuted, Pending, Refused, Seen, Succeeded, failure, name
@@ -27,12 +30,10 @@ from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import Claimed
-from idem.outbox.worker.fairness import Turns
+from idem.outbox.worker.claim_gate import ClaimGate, ClaimPlan
 from idem.outbox.worker.probe import Probe
 from idem.outbox.worker.sent_as import SENT_BY_OTHERS, Sender
 
-SOON = 0.03
-"""Seconds until the next look after a hint, which may come just before its commit can be seen."""
 OTHERS_WAIT = 60.0
 """Seconds until a row is claimed again that other credentials may have sent."""
 
@@ -80,85 +81,42 @@ class LaneWorker:
         self.name = name
         self.lane = lane
         self._terms = terms
-        self._turns = Turns()
         self.account = AccountWatch(context.database, name, lane, context.life.id)
         self._sender = Sender(lane.provider, self.account)
         self._probe = Probe(context.database, name, lane)
         self._tasks: dict[asyncio.Task[None], InFlight] = {}
         self._recovering: set[asyncio.Task[None]] = set()
-        self._slot_free = asyncio.Event()
         self.left_running = False
         """A send that nobody can end was still running when its lease was over: its end is not on record."""
-        self._trouble = Trouble(f"worker {name.provider}/{name.account}")
+        lane_of = f"{name.provider}/{name.account}"
+        self._retry = Retry(f"worker {lane_of}", doing=f"claiming for {lane_of}")
+        settled = context.settler.subscribe(name.provider, name.account)
+        self._gate = ClaimGate(lane, name, context.settings, self.account.opened, settled)
 
     async def run(self, stop: asyncio.Event, woken: asyncio.Event) -> None:
-        """Claim and start calls until `stop`."""
-        settings = self._context.settings
-        settled = self._context.settler.subscribe(self.name.provider, self.name.account)
-        quick, full, looked = 0, False, 0.0
-        claiming = self._context.life.passes.expect("claim", settings.poll, self.name.provider, self.name.account)
+        """Claim and start calls until `stop`. `woken` is set by each hint."""
+        name, poll = self.name, self._context.settings.poll
+        claiming = self._context.life.passes.expect("claim", poll, name.provider, name.account)
         while not stop.is_set():
-            full = full and not settled.is_set()
-            settled.clear()
-            self._slot_free.clear()
-            if not self.lane.served:
-                claiming.made()
-                await self._rest(settings.poll, stop, self.account.opened)
-                continue
-            if self._room() <= 0:
-                claiming.made()
-                await self._rest(
-                    self.lane.wait(settings.poll) if self.lane.free else settings.poll, stop, self._slot_free
-                )
-                continue
-            keep = self._turns.keep(clock.boottime(), self._calls)
-            limit = 0 if full else self._room(keep)
-            spare = limit <= 0 and keep > 0
-            rows: list[Claimed] = []
-            try:
-                if self._probe.is_due:
-                    await self._probe.ask(lease=settings.lease)
-                    claiming.made()
-                    continue
-                if limit > 0 or (spare and self._turns.others):
-                    looked = looked if spare else clock.boottime()
-                    rows = await self._claim(max(1, limit), keep=0 if spare else keep, spare=spare)
-                    self._trouble.over()
-                claiming.made()
-            except AWAY as error:
-                await self._trouble.away(error, stop)
-                continue
-            except REFUSED as error:
-                await self._trouble.refused(error, stop)
-                continue
-            except Exception as error:  # one lane must never end the others, nor the results that wait to be settled
-                telemetry.broken("worker", error, f"claiming for {self.name.provider}/{self.name.account}")
-                await wait(stop, BROKEN_WAIT)
-                continue
-            for row in rows:
-                self._start(row)
-            if len(rows) >= max(1, limit):
-                continue
-            if limit > 0 and self._turns.queued:
-                full = True
-                if keep and self._turns.others:
-                    continue
-            # After a hint look again soon, then fall back to polling.
-            quick = 2 if woken.is_set() else max(0, quick - 1)
-            woken.clear()
-            freed = [self._slot_free] if spare else []
-            pause = SOON if quick else settings.poll
-            over = await self._rest(pause, stop, woken, *freed, *[settled] * full)
-            hinted = quick > 0 or woken.is_set()
-            # Hints may come without a gap: they put off no look at what another process has freed, or a person resumed.
-            full = full and not over and clock.boottime() < looked + (SOON if hinted else settings.poll)
-            self._turns.others = over or hinted or (self._turns.denied and settled.is_set())
+            await self._retry.attempt(partial(self._step, stop, woken, claiming), stop)
+
+    async def _step(self, stop: asyncio.Event, woken: asyncio.Event, claiming: PassTime) -> None:
+        plan = self._gate.plan(len(self._tasks))
+        if plan.open and self._probe.is_due:
+            await self._probe.ask(lease=self._context.settings.lease)
+            claiming.made()
+            return
+        rows = await self._claim(plan) if plan.due else []
+        claiming.made()
+        for row in rows:
+            self._start(row)
+        await self._gate.wait(plan, len(rows), stop, woken)
 
     async def once(self) -> int:
         """Claim what is due now and make the calls; how many."""
         await self.account.once()
-        limit = self._room()
-        rows = await self._claim(limit) if limit > 0 else []
+        room = self._gate.room(0)
+        rows = await self._claim(ClaimPlan(room)) if room > 0 else []
         for row in rows:
             self._start(row)
         await self.finish()
@@ -192,25 +150,7 @@ class LaneWorker:
                 task.cancel()
         return min((max(0.0, flight.claimed.lease_ends - now) for _, flight in calling), default=None)
 
-    def _room(self, keep: int = 0) -> int:
-        # Slot and token are taken only when a task has run; until then the claims made for it are counted here.
-        return min(self._context.settings.batch, self.lane.room(len(self._tasks), keep))
-
-    @property
-    def _calls(self) -> int:
-        return min(self.lane.slots, self.name.concurrency or self.lane.slots)
-
-    async def _rest(self, seconds: float, *events: asyncio.Event) -> bool:
-        """Wait for one of these, `seconds` at the most; whether all of them have passed."""
-        waits = [asyncio.ensure_future(event.wait()) for event in events]
-        try:
-            done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            return not done
-        finally:
-            for waiting in waits:
-                waiting.cancel()
-
-    async def _claim(self, limit: int, *, keep: int = 0, spare: bool = False) -> list[Claimed]:
+    async def _claim(self, plan: ClaimPlan) -> list[Claimed]:
         context = self._context
         if not await self.account.holds():
             return []
@@ -222,10 +162,20 @@ class LaneWorker:
                 sent_as = await self._sender.ready(connection)
                 backend = server_of(connection)
                 rows = await claims.claim(
-                    connection, self.name, token=token, holder=context.life.id, beats=context.life.beats,
-                    table=context.life.table, lease=context.settings.lease, limit=limit, now=clock.boottime(),
-                    turns=self._turns, keep=keep, spare=spare, sent_as=sent_as,
-                )  # fmt: skip
+                    connection,
+                    self.name,
+                    token=token,
+                    holder=context.life.id,
+                    beats=context.life.beats,
+                    table=context.life.table,
+                    lease=context.settings.lease,
+                    limit=max(1, plan.limit),
+                    now=clock.boottime(),
+                    tenants=self._gate.tenants,
+                    keep=0 if plan.spare else plan.keep,
+                    spare=plan.spare,
+                    sent_as=sent_as,
+                )
         except AWAY:
             if backend is not None:
                 task = asyncio.create_task(self._recover(token, backend))
@@ -238,6 +188,7 @@ class LaneWorker:
             # The database said no: nothing was claimed.
             context.settler.let_go(token)
             raise
+        self._retry.over()
         for _ in rows:
             context.settler.hold(token)
         context.settler.let_go(token)
@@ -255,7 +206,7 @@ class LaneWorker:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         flight = self._tasks.pop(task)
-        self._slot_free.set()
+        self._gate.freed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             telemetry.broken("worker", error, f"calling for {flight.claimed.row.intent_id}")
             self._context.settler.let_go(flight.claimed.row.token)

@@ -9,7 +9,7 @@ from typing import Any
 import h11
 import pytest
 
-from idem.outbox.calls.http_call import Lost
+from idem.outbox.calls.call_end import Lost
 from idem.outbox.calls.http_client import ssl_context, stock_client
 from idem.outbox.calls.response_head import LINES, PIECE, HeadStream
 from idem.outbox.domain.contract import Contract, Response

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from idem.outbox.calls.http_call import Lost, NotSent, call
+from idem.outbox.calls.call_end import Lost, NotSent
+from idem.outbox.calls.http_call import call
 from idem.outbox.calls.http_client import ssl_context, stock_client
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
 from idem.outbox.values import clock

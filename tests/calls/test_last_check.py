@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from idem.outbox.calls.http_call import Lost, NotSent
+from idem.outbox.calls.call_end import Lost, NotSent
 from idem.outbox.domain.contract import Contract, FrozenRequest, Response
 from idem.outbox.values import clock
 

@@ -15,7 +15,8 @@ from calls.exceptions import ALLOWED, exception_classes, made
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idem.outbox.calls.http_call import Lost, Recorder, SecondSend
+from idem.outbox.calls.call_end import Lost
+from idem.outbox.calls.http_call import Recorder, SecondSend
 from idem.outbox.calls.http_client import ssl_context, stock_client
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response

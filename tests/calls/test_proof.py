@@ -9,7 +9,8 @@ import pytest
 import respx
 from calls.exceptions import ALLOWED, exception_classes, made
 
-from idem.outbox.calls.http_call import Lost, NotSent, Recorder, proves_not_sent
+from idem.outbox.calls.call_end import Lost, NotSent
+from idem.outbox.calls.http_call import Recorder, proves_not_sent
 from idem.outbox.calls.http_client import is_stock, ssl_context, stock_client
 from idem.outbox.domain.contract import Contract, Response
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from idem.outbox.calls.http_call import NotSent
+from idem.outbox.calls.call_end import NotSent
 from idem.outbox.calls.lane import Lane
 from idem.outbox.calls.name_resolution import Resolver
 from idem.outbox.domain.outcomes import NotExecuted, Succeeded

@@ -66,7 +66,7 @@ class Gate:
         worker = Worker(spine.database, known, spine.settings)
         if shared:
             for tenant in ("a", "b"):
-                worker.lanes[0]._turns.taken([tenant], clock.boottime(), 4, tenant)
+                worker.lanes[0]._gate.tenants.claimed([tenant], clock.boottime(), 4, tenant)
         stop = asyncio.Event()
         running = asyncio.create_task(worker.run(stop))
 

@@ -36,7 +36,7 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.observe import telemetry
 from idem.outbox.worker.claim import CLAIM
-from idem.outbox.worker.fairness import Turns
+from idem.outbox.worker.fairness import TenantRound
 from idem.outbox.worker.worker import Worker
 from idem.testing.bank import Bank, BankAccount, BankSettings
 
@@ -179,7 +179,7 @@ async def claims(url: str, rows: int) -> None:
     for _ in range(3):
         for length in rates:
             await asyncio.to_thread(bulk, url, length, "o")
-            turns = Turns()
+            turns = TenantRound()
             async with database.connection() as connection:
                 began = time.monotonic()
                 for _ in range(100):

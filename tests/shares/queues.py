@@ -12,7 +12,7 @@ from idem.outbox.domain.lane_names import LaneName, lane_names
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claimed
-from idem.outbox.worker.fairness import Turns
+from idem.outbox.worker.fairness import TenantRound
 
 PLANT = Path(__file__).with_name("queues_plant.sql").read_text()
 
@@ -33,11 +33,11 @@ def lane(spine: Spine) -> LaneName:
 
 
 async def grab(
-    connection: AsyncConnection[Any], name: LaneName, limit: int, turns: Turns | None = None
+    connection: AsyncConnection[Any], name: LaneName, limit: int, turns: TenantRound | None = None
 ) -> list[Claimed]:
     """One claim."""
     return await claims.claim(
-        connection, name, token=uuid4(), holder="test", lease=60, limit=limit, now=clock.boottime(), turns=turns
+        connection, name, token=uuid4(), holder="test", lease=60, limit=limit, now=clock.boottime(), tenants=turns
     )
 
 

@@ -13,12 +13,20 @@ from shares.queues import grab, lane, plant, tenants
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
-from idem.outbox.worker.fairness import SHARED, WIDTH, Turns
+from idem.outbox.worker.fairness import SHARED, WIDTH, TenantRound
 
 
-async def spare(connection: Any, name: LaneName, turns: Turns | None = None, holder: str = "test") -> list[str]:
+async def spare(connection: Any, name: LaneName, turns: TenantRound | None = None, holder: str = "test") -> list[str]:
     rows = await claims.claim(
-        connection, name, token=uuid4(), holder=holder, lease=60, limit=1, now=clock.boottime(), turns=turns, spare=True
+        connection,
+        name,
+        token=uuid4(),
+        holder=holder,
+        lease=60,
+        limit=1,
+        now=clock.boottime(),
+        tenants=turns,
+        spare=True,
     )
     return await tenants(connection, rows)
 
@@ -30,7 +38,7 @@ async def test_what_is_kept_is_for_tenants_that_hold_no_call(spine: Spine) -> No
         assert await spare(connection, lane(spine)) == []
         for tenant in ("anna", "zoe"):
             plant(spine.url, 2, tenant=tenant, due_in=-1, origin=spine.bank.url)
-        turns = Turns()
+        turns = TenantRound()
         assert sorted([*await spare(connection, lane(spine), turns), *await spare(connection, lane(spine), turns)]) == [
             "anna",
             "zoe",
@@ -56,7 +64,7 @@ async def test_of_a_limited_fleet_nobody_gets_a_second_call_by_another_process(s
             limit=8,
             now=now,
             keep=1,
-            turns=(turns := Turns()),
+            tenants=(turns := TenantRound()),
         )
         assert (len(rows), turns.queued) == (4, True)
         assert await spare(connection, fleet, holder="another") == []
@@ -80,7 +88,7 @@ async def test_a_call_of_a_process_that_is_gone_holds_nothing(spine: Spine) -> N
 async def test_thousands_who_wait_for_their_back_off_hide_nobody(spine: Spine) -> None:
     plant(spine.url, 500, due_in=3600, origin=spine.bank.url)
     plant(spine.url, 1, tenant="tenant 000250 b", origin=spine.bank.url)
-    turns, found = Turns(), list[str]()
+    turns, found = TenantRound(), list[str]()
     async with spine.database.connection() as connection:
         for _ in range(500 // WIDTH + 2):
             found += await spare(connection, lane(spine), turns)
@@ -88,14 +96,14 @@ async def test_thousands_who_wait_for_their_back_off_hide_nobody(spine: Spine) -
 
 
 def test_one_is_kept_while_tenants_share_the_lane() -> None:
-    turns = Turns()
-    turns.taken(["a", "a"], 0.0, 8, "a")
-    turns.taken(["a"], 1.0, 8, "a")
+    turns = TenantRound()
+    turns.claimed(["a", "a"], 0.0, 8, "a")
+    turns.claimed(["a"], 1.0, 8, "a")
     assert turns.keep(2.0, 8) == 0
-    turns.taken(["b"], 3.0, 8, "b")
+    turns.claimed(["b"], 3.0, 8, "b")
     assert [turns.keep(now, 8) for now in (3.0, 2.9 + SHARED, 3.0 + SHARED)] == [1, 1, 0]
     assert (turns.keep(4.0, 2), turns.keep(4.0, 1)) == (1, 0)
-    turns.spared(["a"], SHARED, 1, "a")
+    turns.claimed_spare(["a"], SHARED, 1, "a")
     assert turns.keep(2 * SHARED - 1, 8) == 1
 
 

@@ -10,7 +10,7 @@ from schema import explained, hot_statements
 from shares.queues import grab, lane, plant
 
 from idem.outbox.worker.claim import CLAIM
-from idem.outbox.worker.fairness import Turns
+from idem.outbox.worker.fairness import TenantRound
 
 WAITING = "SELECT count(*) AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
@@ -44,7 +44,7 @@ async def test_eight_claimers_of_an_exact_lane_that_has_no_row_yet(spine: Spine,
     start = asyncio.Event()
 
     async def claimer() -> int:
-        turns = Turns()
+        turns = TenantRound()
         turns.queued = queued
         async with spine.database.connection() as connection:
             await start.wait()

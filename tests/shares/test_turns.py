@@ -8,7 +8,7 @@ from uuid import UUID
 from fix_spine import Spine
 from shares.queues import grab, ids, lane, plant, tenants
 
-from idem.outbox.worker.fairness import WIDTH, Turns
+from idem.outbox.worker.fairness import WIDTH, TenantRound
 
 CLAIMERS = 8
 
@@ -17,7 +17,7 @@ async def test_a_bulk_run_is_in_nobodys_way(spine: Spine) -> None:
     """Twenty others come after 2,000 rows of one tenant; the first claim finds the queue, three more serve them all."""
     plant(spine.url, 2000, tenant="bulk", origin=spine.bank.url)
     plant(spine.url, 20, due_in=-60, origin=spine.bank.url)
-    turns = Turns()
+    turns = TenantRound()
     async with spine.database.connection() as connection:
         first = await tenants(connection, await grab(connection, lane(spine), 8, turns))
         served = Counter[str]()
@@ -33,7 +33,7 @@ async def test_a_bulk_run_is_in_nobodys_way(spine: Spine) -> None:
 async def test_shares_are_equal_whatever_the_size_of_a_claim(spine: Spine) -> None:
     for tenant, rows in (("a", 400), ("b", 100), ("c", 200)):
         plant(spine.url, rows, tenant=tenant, origin=spine.bank.url)
-    turns, served = Turns(), Counter[str]()
+    turns, served = TenantRound(), Counter[str]()
     turns.queued = True
     async with spine.database.connection() as connection:
         for limit in [1, 2, 4, 5, 7, 8] * 8:
@@ -45,7 +45,7 @@ async def test_shares_are_equal_whatever_the_size_of_a_claim(spine: Spine) -> No
 async def test_within_a_tenant_who_waits_longest_comes_first(spine: Spine) -> None:
     for tenant in ("a", "b", "c"):
         plant(spine.url, 50, tenant=tenant, origin=spine.bank.url)
-    turns, claimed = Turns(), []
+    turns, claimed = TenantRound(), []
     async with spine.database.connection() as connection:
         while rows := await grab(connection, lane(spine), 7, turns):
             claimed.append(rows)
@@ -61,7 +61,7 @@ async def test_within_a_tenant_who_waits_longest_comes_first(spine: Spine) -> No
 async def test_thousands_who_wait_for_their_back_off_starve_nobody(spine: Spine) -> None:
     plant(spine.url, 5000, due_in=3600, origin=spine.bank.url)
     plant(spine.url, 1, tenant="tenant 002500 b", origin=spine.bank.url)
-    turns = Turns()
+    turns = TenantRound()
     async with spine.database.connection() as connection:
         assert len(await grab(connection, lane(spine), 8, turns)) == 1
         plant(spine.url, 2000, tenant="bulk", origin=spine.bank.url)
@@ -76,7 +76,7 @@ async def test_thousands_who_wait_for_their_back_off_starve_nobody(spine: Spine)
 
 async def test_only_a_claim_that_took_all_it_could_looks_for_others(spine: Spine) -> None:
     """An idle poll, and one that empties the queue, read the queue in its order and nothing else."""
-    turns = Turns()
+    turns = TenantRound()
     async with spine.database.connection() as connection:
         assert (await grab(connection, lane(spine), 4, turns), turns.width) == ([], 0)
         plant(spine.url, 5, origin=spine.bank.url)
@@ -91,7 +91,7 @@ async def test_only_a_claim_that_took_all_it_could_looks_for_others(spine: Spine
 async def test_rows_from_before_the_shares_have_their_turn_too(spine: Spine) -> None:
     plant(spine.url, 20, tenant="", origin=spine.bank.url)
     plant(spine.url, 20, tenant="b", origin=spine.bank.url)
-    turns = Turns()
+    turns = TenantRound()
     turns.queued = True
     async with spine.database.connection() as connection:
         served = Counter(await tenants(connection, await grab(connection, lane(spine), 8, turns)))
@@ -106,7 +106,7 @@ async def test_eight_claimers_at_once_take_every_row_once(spine: Spine) -> None:
     start = asyncio.Event()
 
     async def claimer(number: int) -> list[UUID]:
-        turns, misses = Turns(), 0
+        turns, misses = TenantRound(), 0
         taken: list[UUID] = []
         turns.queued = number % 2 == 0
         async with spine.database.connection() as connection:

@@ -1,0 +1,103 @@
+"""What the next claim of a worker's lane may take, and what the lane waits for between two claims."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from idem.outbox.calls.lane import Lane
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.daemon.retry import wait_for_any
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.values import clock
+from idem.outbox.worker.fairness import TenantRound
+
+SOON = 0.03
+"""Seconds until the next claim after a hint, which may come just before its commit can be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """One claim: up to `limit` rows, with `keep` calls of the fleet left free.
+
+    `spare`: only rows of tenants that hold no call may be claimed now, for the call that was kept free. `open`: whether
+    the lane has room at all. `due`: whether the claim is worth its statement.
+    """
+
+    limit: int
+    keep: int = 0
+    spare: bool = False
+    open: bool = True
+    due: bool = True
+
+
+class ClaimGate:
+    """One for each lane of a worker. It asks the lane, and remembers what the last claim has shown of fleet and queue.
+
+    `opened`: set while the account check lets the lane serve. `settled`: set when a result of this lane was settled.
+    """
+
+    def __init__(
+        self, lane: Lane, name: LaneName, settings: WorkerSettings, opened: asyncio.Event, settled: asyncio.Event
+    ) -> None:
+        self._lane = lane
+        self._settings = settings
+        self._opened = opened
+        self._settled = settled
+        self._calls = min(lane.slots, name.concurrency or lane.slots)
+        self.tenants = TenantRound()
+        self.freed = asyncio.Event()
+        """Set when a call has ended."""
+        self._hints = 0
+        self._fleet_full = False
+        self._claimed_at = 0.0
+
+    def room(self, held: int, keep: int = 0) -> int:
+        """How many rows may be claimed at once. `held`: rows that were claimed and are not done yet."""
+        return min(self._settings.batch, self._lane.room(held, keep))
+
+    def plan(self, held: int) -> ClaimPlan:
+        """The next claim, by what is free now."""
+        self._fleet_full = self._fleet_full and not self._settled.is_set()
+        self._settled.clear()
+        self.freed.clear()
+        if self.room(held) <= 0:
+            return ClaimPlan(0, open=False, due=False)
+        now = clock.boottime()
+        keep = self.tenants.keep(now, self._calls)
+        limit = 0 if self._fleet_full else self.room(held, keep)
+        if limit > 0:
+            self._claimed_at = now
+            return ClaimPlan(limit, keep)
+        return ClaimPlan(0, keep, spare=keep > 0, due=keep > 0 and self.tenants.others)
+
+    async def wait(self, plan: ClaimPlan, claimed: int, stop: asyncio.Event, woken: asyncio.Event) -> None:
+        """Wait until the next claim is worth its statement: for a free slot, a hint, a settled result or the poll.
+
+        `claimed`: how many rows the claim of this plan has taken. `woken`: set by each hint.
+        """
+        poll = self._settings.poll
+        if not self._lane.served:
+            await wait_for_any(stop, self._opened, seconds=poll)
+            return
+        if not plan.open:
+            await wait_for_any(stop, self.freed, seconds=self._lane.wait(poll))
+            return
+        if claimed >= max(1, plan.limit):
+            return
+        if plan.limit > 0 and self.tenants.queued:
+            # Rows are queued, and the claim took fewer than this lane has room for: the fleet is full.
+            self._fleet_full = True
+            if plan.keep and self.tenants.others:
+                return
+        # After a hint claim again soon, then fall back to polling.
+        self._hints = 2 if woken.is_set() else max(0, self._hints - 1)
+        woken.clear()
+        events = [stop, woken, *[self.freed] * plan.spare, *[self._settled] * self._fleet_full]
+        passed = not await wait_for_any(*events, seconds=SOON if self._hints else poll)
+        hinted = self._hints > 0 or woken.is_set()
+        # Hints may come without a gap: a call that another process has freed, or a lane that was resumed, is found
+        # after the same time.
+        since = clock.boottime() - self._claimed_at
+        self._fleet_full = self._fleet_full and not passed and since < (SOON if hinted else poll)
+        self.tenants.others = passed or hinted or (self.tenants.denied and self._settled.is_set())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -100,9 +101,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+@cache
+def _command() -> Callable[..., object]:
+    """All commands, put together once."""
+    return typer.main.get_command(app)
+
+
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        app(args=list(arguments) if arguments is not None else None, prog_name="idem")
+        _command()(args=list(arguments) if arguments is not None else None, prog_name="idem")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED if end.code else 0
     except KeyboardInterrupt:

@@ -6,10 +6,10 @@ import json
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_source import trees
 from providers.fix_lists import provider
 
 from idem.outbox.calls.lane import Lane
@@ -20,7 +20,6 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.values import clock
 from idem.outbox.values.threads import LIGHT
 
-ROOT = Path(__file__).parents[2]
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 POST = FrozenRequest("POST", "/things", {"idempotency-key": KEY}, b'{"amount":1}')
 READERS = ("classify", "read_look", "next_page", "read_cancel", "read_listing", "read_account")
@@ -146,14 +145,14 @@ BESIDE = {
 
 def test_no_other_place_reads_what_a_provider_has_sent() -> None:
     found: set[tuple[str, str]] = set()
-    for folder in ("outbox", "reconciler", "sweeper", "cli", "idem"):
-        for path in (ROOT / folder).rglob("*.py"):
-            where = str(path.relative_to(ROOT))
-            if where.startswith("outbox/providers/"):
-                continue
-            for function in ast.walk(ast.parse(path.read_text())):
-                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                    names = {each.attr for each in ast.walk(function) if isinstance(each, ast.Attribute)}
-                    if names & {*READERS, "read_events", "read_event"}:
-                        found.add((where, function.name))
+    reading = {*READERS, "read_events", "read_event"}
+    holding = rf"\.({'|'.join(reading)})\b"
+    for where, tree in trees("outbox", "reconciler", "sweeper", "cli", "idem", holding=holding):
+        if where.startswith("outbox/providers/"):
+            continue
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = {each.attr for each in ast.walk(function) if isinstance(each, ast.Attribute)}
+                if names & reading:
+                    found.add((where, function.name))
     assert found == BESIDE

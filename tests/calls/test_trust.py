@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from fix_source import trees
 
 from idem.outbox.calls.http_client import ssl_context
 from idem.outbox.calls.lane import Lane
@@ -20,8 +21,6 @@ from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.outcomes import NotExecuted, Outcome, Succeeded
 from idem.outbox.values import clock
 from idem.outbox.values.errors import ConfigError
-
-ROOT = Path(__file__).parents[2]
 
 CONFIGURATION = """
 [providers.bank]
@@ -155,13 +154,12 @@ OBEYING = {"ssl.create_default_context", "httpx.create_ssl_context", "ssl._creat
 
 def test_every_tls_setting_of_ours_is_made_in_one_place() -> None:
     """So that no other one obeys the environment: not by the library's default, which a client without `verify` has."""
-    for folder in ("outbox", "reconciler", "sweeper", "cli", "testing", "idem"):
-        for file in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if not isinstance(node, ast.Call):
-                    continue
-                name = ast.unparse(node.func)
-                assert name not in OBEYING, file
-                given = {keyword.arg for keyword in node.keywords}
-                assert name not in CLIENTS or given & {"verify", "transport"}, (file, node.lineno)
-                assert name != "httpx.AsyncHTTPTransport" or "verify" in given, (file, node.lineno)
+    for file, tree in trees("outbox", "reconciler", "sweeper", "cli", "testing", "idem", holding=r"\b(httpx|ssl)\."):
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            assert name not in OBEYING, file
+            given = {keyword.arg for keyword in node.keywords}
+            assert name not in CLIENTS or given & {"verify", "transport"}, (file, node.lineno)
+            assert name != "httpx.AsyncHTTPTransport" or "verify" in given, (file, node.lineno)

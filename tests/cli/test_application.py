@@ -11,11 +11,11 @@ import psycopg
 import pytest
 import typer.main
 from fix_desk import Desk
+from fix_source import trees
 from sqlalchemy import create_engine
 
 from idem.cli.main import app
 
-ROOT = Path(__file__).parents[2]
 LETTER = "one that is there"
 ID = "0190b0a0-0000-7000-8000-000000000000"
 
@@ -56,13 +56,13 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 def test_configurations_are_opened_in_one_place() -> None:
     """Whoever reads idem.toml otherwise knows nothing of the application's operations."""
     found = set()
-    for path in sorted((ROOT / "cli").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees("cli", holding=r"idem\.outbox\.config\b|\bconfiguration\."):
+        for node in ast.walk(tree):
             match node:
                 case ast.ImportFrom(module="idem.outbox.config", names=names):
-                    found |= {(path.relative_to(ROOT).as_posix(), each.name) for each in names}
+                    found |= {(path, each.name) for each in names}
                 case ast.Attribute(value=ast.Name(id="configuration"), attr="load" | "explain"):
-                    found.add((path.relative_to(ROOT).as_posix(), node.attr))
+                    found.add((path, node.attr))
     allowed = {"Configuration", "source"}
     assert {path for path, name in found if name not in allowed} == {"cli/base/opening.py"}
 

@@ -213,13 +213,14 @@ def _texts(data: object) -> set[str]:
     return set()
 
 
+@pytest.mark.fuzz
 def test_no_character_that_acts_is_left() -> None:
-    """Every character there is, alone and after an escape."""
-    every = [chr(n) for n in range(0x110000)]
-    assert all(c.isprintable() for c in printable("".join(every)))
-    assert all(c.isprintable() for c in text({"a": "".join(every)}))
+    """Every character there is, alone and after an escape; `make test` leaves most of the unused ones out."""
+    every = [chr(n) for n in range(0x110000) if layers.thorough() or n < 0x3100 or 0xD700 <= n < 0x10000 or n % 61 == 0]
+    assert printable("".join(every)).isprintable()
+    assert text({"a": "".join(every)}).isprintable()
     shown = encoded({"a": "".join(every)}, default=str)
-    assert all(c.isprintable() for c in shown)
+    assert shown.isprintable()
     whole = "".join(c for c in every if not 0xD800 <= ord(c) < 0xE000)
     assert json.loads(encoded({"a": whole}, default=str)) == {"a": whole}
     assert encoded("é\x9b", default=str, ascii=True) == '"\\u00e9\\u009b"'

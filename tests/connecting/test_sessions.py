@@ -3,12 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 from connecting.conftest import run
 from fix_database import on
+from fix_source import ROOT, trees
 from fix_sql import query
 from psycopg.rows import dict_row
 from sqlalchemy import text
@@ -17,7 +17,6 @@ from idem.migrations import runner
 from idem.outbox.database import session
 from idem.outbox.database.pool import Database
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = {**session.STATEMENTS, **session.PLANS}
 
 WORST = {
@@ -112,12 +111,12 @@ def worst_url(db_url: str) -> Iterator[str]:
 
 def test_no_connection_is_opened_elsewhere() -> None:
     """Whoever opens one otherwise gets the database's settings."""
-    opened = set()
-    for folder in ("outbox", "reconciler", "sweeper", "migrations", "cli", "idem"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and OPENS.search(called := ast.unparse(node.func)):
-                    opened.add((path.relative_to(ROOT).as_posix(), called))
+    opened = {
+        (path, called)
+        for path, tree in trees(*OURS, holding=r"connect\b|create_(async_)?engine\b")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and OPENS.search(called := ast.unparse(node.func))
+    }
     assert opened == {
         ("outbox/database/session.py", "BoundedConnection.connect"),
         ("outbox/database/session.py", "BlockingConnection.connect"),
@@ -181,6 +180,7 @@ def test_every_setting_of_a_session_is_asked_for_or_left_on_purpose(db_url: str)
     assert known - planner - set(SETTINGS) - {each.lower() for each in LEFT} == set()
 
 
+OURS = ("outbox", "reconciler", "sweeper", "migrations", "cli", "idem")
 OPENS = re.compile(r"(\bpsycopg|Connection|Session|\basyncpg|\bsuper\(\))\.connect$|create_(async_)?engine$")
 
 

@@ -3,16 +3,16 @@
 import ast
 import importlib
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from costs.ambiguity import costly
+from fix_source import texts, trees
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("outbox", "reconciler", "sweeper", "testing", "cli", "idem")
 USES = ("compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn")
 SEARCHES = frozenset({"search", "split", "findall", "finditer", "sub", "subn"})
@@ -51,15 +51,12 @@ class Found:
 @cache
 def found() -> list[Found]:
     """Every expression in the code."""
-    paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
-    return [each for path in paths for each in in_file(path)]
+    holding = rf"\bre\.({'|'.join(USES)})\("
+    files = trees(*PACKAGES, holding=holding)
+    return [each for shown, tree in files if shown not in OPERATORS_OWN for each in in_file(shown, tree)]
 
 
-def in_file(path: Path) -> Iterator[Found]:
-    shown = str(path.relative_to(ROOT))
-    if shown in OPERATORS_OWN:
-        return
-    tree = ast.parse(path.read_text())
+def in_file(shown: str, tree: ast.Module) -> Iterator[Found]:
     named = {id(node.value): target.id for node in ast.walk(tree) if isinstance(node, ast.Assign | ast.AnnAssign)
              for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
              if isinstance(target, ast.Name)}  # fmt: skip
@@ -71,13 +68,13 @@ def in_file(path: Path) -> Iterator[Found]:
         written = ast.unparse(node.args[0])
         if (shown, written) in WRITTEN_BY_US:
             continue
-        pattern, flags = evaluated(path, node)
+        pattern, flags = evaluated(shown, node)
         uses = {node.func.attr} if node.func.attr != "compile" else uses_of(named.get(id(node), ""))
         yield Found(f"{shown}: {written}", pattern, flags, frozenset(uses))
 
 
-def evaluated(path: Path, node: ast.Call) -> tuple[Any, int]:
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+def evaluated(shown: str, node: ast.Call) -> tuple[Any, int]:
+    name = shown.removesuffix(".py").replace("/", ".")
     module = importlib.import_module(name if name.startswith("idem.") else f"idem.{name}")
     flags = node.args[1:] if node.func.attr == "compile" else []  # type: ignore[attr-defined]
     flags += [keyword.value for keyword in node.keywords if keyword.arg == "flags"]
@@ -86,14 +83,18 @@ def evaluated(path: Path, node: ast.Call) -> tuple[Any, int]:
 
 
 @cache
-def sources() -> dict[Path, str]:
-    return {path: path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+def methods() -> dict[str, set[str]]:
+    """The methods that are called on each name, anywhere in the code."""
+    called = defaultdict(set)
+    for _, text in texts(*PACKAGES):
+        for name, method in re.findall(r"\b(\w+)\.([a-z]+)\(", text):
+            called[name].add(method)
+    return called
 
 
 def uses_of(name: str) -> set[str]:
     """The methods that are called on a compiled expression of this name, anywhere; unknown ones are the worst."""
-    methods = {use for text in sources().values() for use in re.findall(rf"\b{re.escape(name)}\.([a-z]+)\(", text)}
-    used = methods & set(USES)
+    used = methods().get(name, set()) & set(USES)
     return used if name and used else {"search", "fullmatch"}
 
 

@@ -8,13 +8,13 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+from fix_source import PRODUCT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
-PRODUCT = ("idem", "outbox", "reconciler", "sweeper", "migrations", "cli", "testing")
 PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 SQL_NAME = re.compile(r"[a-z_]{3,}")
 SQL_TEXT = re.compile(r"'(?:[^']|'')*'|--[^\n]*")
@@ -33,7 +33,7 @@ class Retired:
     def is_in(self, name: str) -> bool:
         if name.strip("_") in self.stays:
             return False
-        parts = tuple(part.lower() for part in PARTS.findall(name))
+        parts = parts_of(name)
         size = len(self.parts)
         found = [at for at in range(len(parts) - size + 1) if parts[at : at + size] == self.parts]
         return any(parts[max(0, at - 1) : at + size] not in self._kept() for at in found)
@@ -41,6 +41,12 @@ class Retired:
     def _kept(self) -> set[tuple[str, ...]]:
         # `dead letter` in the third column allows the word wherever `dead` stands before it.
         return {tuple(each.split(" ")) for each in self.stays if " " in each}
+
+
+@cache
+def parts_of(name: str) -> tuple[str, ...]:
+    """The words of which a name is put together."""
+    return tuple(part.lower() for part in PARTS.findall(name))
 
 
 def retired(page: str) -> list[Retired]:

@@ -5,18 +5,17 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import UUID
 
 import pytest
 from fix_desk import Desk
 from fix_processes import Clock, eventually, started
+from fix_source import trees
 
 from idem.outbox.calls import known_object
 from idem.outbox.domain.outcomes import Ambiguous
 from idem.reconciler import due
 
-ROOT = Path(__file__).parents[2]
 YEAR = 366 * 86400.0
 
 READS = {
@@ -51,13 +50,8 @@ def reading(tree: ast.AST) -> Iterator[str]:
 
 
 def test_every_place_that_reads_a_wall_clock_is_known() -> None:
-    found = {
-        str(file.relative_to(ROOT))
-        for folder in ("outbox", "reconciler", "sweeper", "cli", "idem")
-        for file in (ROOT / folder).rglob("*.py")
-        if list(reading(ast.parse(file.read_text())))
-    }
-    assert found == set(READS)
+    found = trees("outbox", "reconciler", "sweeper", "cli", "idem", holding=r"\b(time|datetime|date)\.")
+    assert {path for path, tree in found if list(reading(tree))} == set(READS)
 
 
 @pytest.mark.quick

@@ -101,10 +101,18 @@ def _made(server: str, template: str) -> Clone:
         return Clone(name, definitions[0], size[0])
 
 
-def _is_left(admin: psycopg.Connection, name: str) -> bool:
+# Tables of an application, which a test has made beside ours.
+THEIRS = """
+SELECT format('DROP TABLE public.%I CASCADE', relname)
+  FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+"""
+OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
+def _is_left(own: psycopg.Connection) -> bool:
     """Whether all sessions of the test have ended, within 0.2 s."""
     for _ in range(10):
-        if admin.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s", (name,)).fetchone() == (0,):
+        if own.execute(OTHERS).fetchone() == (0,):
             return True
         time.sleep(0.02)
     return False
@@ -112,14 +120,16 @@ def _is_left(admin: psycopg.Connection, name: str) -> bool:
 
 def _wiped(server: str, used: Clone) -> bool:
     """Empty the tables for the next test. False: the test changed more than rows, or a session of it lives on."""
-    with psycopg.connect(server, autocommit=True) as admin:
-        if not _is_left(admin, used.name):
-            return False
     with psycopg.connect(on(server, used.name), autocommit=True, options="-c default_transaction_read_only=off") as own:
+        if not _is_left(own) or own.execute(USED, {"size": used.size + GROWTH}).fetchone() != (False,):
+            return False
         if own.execute(DEFINITIONS).fetchone() != (used.definitions,):
-            return False
-        if own.execute(USED, {"size": used.size + GROWTH}).fetchone() != (False,):
-            return False
+            if not (tables := own.execute(THEIRS).fetchall()):
+                return False
+            for (drop,) in tables:
+                own.execute(drop)
+            if own.execute(DEFINITIONS).fetchone() != (used.definitions,):
+                return False
         tables = own.execute(
             "SELECT relname FROM pg_class WHERE relnamespace = 'idem'::regnamespace"
             " AND relkind = 'r' AND relname NOT LIKE '%version%' AND relname <> 'installation'"

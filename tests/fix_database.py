@@ -10,10 +10,13 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.pool import NullPool
 
 from idem.migrations import runner
 from idem.outbox.database.pool import Database, Timeouts
@@ -154,6 +157,12 @@ def lent(server: str, template: str) -> Iterator[str]:
         return
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {mine.name} WITH (FORCE)")
+
+
+@cache
+def engine_of(url: str) -> Engine:
+    """SQLAlchemy's without a pool. It asks a database what it can do once, not in each test."""
+    return create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool)
 
 
 async def opened(url: str, *, size: int = 8) -> Database:

@@ -20,10 +20,8 @@ from typing import Any
 import httpx
 import psycopg
 from fix_accept import Acceptor
-from fix_database import ENVIRONMENT
+from fix_database import ENVIRONMENT, engine_of
 from fix_webhooks import free_port
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.config import load
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
@@ -256,7 +254,7 @@ def accept(db_url: str, file: Path, card: str, intents: int) -> None:
     """So many orders to be paid."""
     found = load(file, environment(db_url))
     acceptor = Acceptor(found.operations, found.providers)
-    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(db_url)
     with engine.begin() as connection:
         for number in range(intents):
             params = {"amount": 100 + number, "card": card, "order": f"order-{number}"}

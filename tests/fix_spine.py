@@ -13,10 +13,8 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from fix_accept import Acceptor
-from fix_database import ENVIRONMENT
+from fix_database import ENVIRONMENT, engine_of
 from psycopg.rows import dict_row
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.database.pool import Database
@@ -99,7 +97,7 @@ class Spine:
     def accept(
         self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed", tenant: str = "t"
     ) -> Decision:
-        engine = create_engine(self.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+        engine = engine_of(self.url)
         with engine.begin() as connection:
             return self.acceptor.accept(connection, tenant, operation, key, {"amount": amount})
 

@@ -15,11 +15,9 @@ from uuid import UUID
 import httpx
 import stripe
 from fix_accept import Acceptor
-from fix_database import ENVIRONMENT
+from fix_database import ENVIRONMENT, engine_of
 from fix_spine import Spine
 from fix_webhooks import free_port, serving
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.config import load
 from idem.outbox.database.pool import Database
@@ -54,7 +52,7 @@ class Shop(Spine):
 
     def ask(self, key: str, operation: str = "pay", **params: Any) -> Decision:
         given = {"amount": 500, "card": "pm_card_visa", **params}
-        engine = create_engine(self.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+        engine = engine_of(self.url)
         with engine.begin() as connection:
             return self.acceptor.accept(connection, "t", operation, key, given)
 

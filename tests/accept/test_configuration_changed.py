@@ -9,10 +9,9 @@ import pytest
 from accept.catalogues import NAME, changed, without
 from fix_accept import Acceptor
 from fix_api import client
+from fix_database import engine_of
 from fix_spine import Spine
 from producers.application import Application, synced
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.catalogue import Catalogue
@@ -68,7 +67,7 @@ async def test_the_http_api_gives_the_stored_answer(spine: Spine, what: str) -> 
 
 
 def accepted_again(spine: Spine, params: Any = PARAMS) -> Any:
-    engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(spine.url)
     with engine.begin() as connection:
         return spine.acceptor.accept(connection, "t", NAME, "k1", params)
 

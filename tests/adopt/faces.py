@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import httpx
 from adopt.proof_ways import django_line
 from fastapi import Depends, FastAPI, Response
-from sqlalchemy import create_engine
+from fix_database import engine_of
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -43,7 +43,7 @@ async def fastapi(pay: Any, url: str, key: str, body: bytes) -> Answer:
 def flask(pay: Any, url: str, key: str, body: bytes) -> Answer:
     from flask import Flask, request
 
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(url)
     app = Flask("shop")
     app.testing = True  # what is raised reaches the test
 
@@ -103,7 +103,7 @@ def accept(pay: Any, url: str, key: str, body: bytes) -> Answer:
 
 @contextmanager
 def accepting(url: str) -> Iterator[Session]:
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(url)
     with Session(engine) as db, db.begin():
         yield db
 

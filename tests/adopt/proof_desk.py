@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from adopt.shop import Charge, define
+from fix_database import engine_of
 from fix_sql import query
-from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
 
 from idem import Answer, Call
 
@@ -43,5 +42,5 @@ class Desk:
 @pytest.fixture(name="desk")
 def opened_desk(db_url: str, idem_toml: Path) -> Iterator[Desk]:
     idem, charge = define(idem_toml)
-    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(db_url)
     yield Desk(db_url, idem, charge, idem.operation("notes.create", key_ttl="72h"), engine)

@@ -14,10 +14,8 @@ import httpx
 import psycopg
 import pytest
 from fix_accept import Acceptor
-from fix_database import on
+from fix_database import engine_of, on
 from fix_sql import query
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 from tutorial.page import FENCE, missing
 
 from idem.outbox import config
@@ -126,7 +124,7 @@ def client(folder: Path, url: str):  # type: ignore[no-untyped-def]
     environment = {"IDEM_DATABASE_URL": url, "LEDGER_TOKEN": "secret"}
     found = config.load(folder / "idem.toml", environment)
     acceptor = Acceptor(found.operations, found.providers)
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(url)
 
     def retry(key: str, amount: int) -> Decision:
         with engine.begin() as connection:

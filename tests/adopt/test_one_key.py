@@ -10,11 +10,11 @@ import pytest
 from adopt.proof_server import Street
 from adopt.shop import ORDER, Charge, define
 from adopt.working import count, work
+from fix_database import engine_of
 from fix_server import KEPT
 from fix_sql import query
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
 
 from idem.testing.bank import Bank
 
@@ -52,7 +52,7 @@ async def test_fifty_requests_with_one_key_over_two_processes(
 
 def test_two_keys_in_opposite_order_meet_without_a_deadlock(db_url: str, idem_toml: Path) -> None:
     _, charge = define(idem_toml)
-    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(db_url)
     calls = {(who, key): charge.begin(key=key) for who in "12" for key in "ab"}
     with Session(engine) as one, Session(engine) as two:
         for db in (one, two):
@@ -75,7 +75,7 @@ async def test_a_caller_that_keeps_its_transaction_open_holds_up_nobody(
     shop_url: str, idem_toml: Path, bank: Bank
 ) -> None:
     idem, charge = define(idem_toml)
-    engine = create_engine(shop_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(shop_url)
     first, other = charge.begin(key="long"), charge.begin(key="other")
     with idem.pointed_at("ledger", bank.url), Session(engine) as long:
         long.begin()
@@ -108,7 +108,7 @@ async def test_a_caller_that_keeps_its_transaction_open_holds_up_nobody(
 
 def test_who_waits_for_a_transaction_that_is_rolled_back_is_told_to_ask_again(db_url: str, idem_toml: Path) -> None:
     _, charge = define(idem_toml)
-    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(db_url)
     with Session(engine) as one:
         one.begin()
         assert charge.begin(key="k").reserve(one)

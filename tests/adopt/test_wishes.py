@@ -10,11 +10,10 @@ import httpx
 import pytest
 from adopt.shop import define
 from fastapi import Depends, FastAPI, File, Form, HTTPException, Request, Response, UploadFile
+from fix_database import engine_of
 from pydantic import BaseModel
-from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
 
 from idem import Answer, AsyncCall, Call, Idem, response
 
@@ -234,7 +233,7 @@ def _sync_account(request: Request) -> str:
 async def test_a_key_is_its_tenants_own(db_url: str, idem_toml: Path, tenant: Any) -> None:
     note = Idem(idem_toml, tenant=tenant).operation("notes.create", key_ttl="72h")
     engine = create_async_engine(db_url.replace("postgresql://", "postgresql+psycopg://"))
-    blocking = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    blocking = engine_of(db_url)
     app = FastAPI()
 
     @app.post("/n")

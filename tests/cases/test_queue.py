@@ -6,9 +6,8 @@ import time
 
 import psycopg
 import pytest
+from fix_database import engine_of
 from fix_spine import Spine
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.database.notify import Nudge
 from idem.outbox.domain.decisions import Accepted, Replay
@@ -31,7 +30,7 @@ async def test_a_row_is_called_when_it_is_due_and_once(spine: Spine) -> None:
 async def test_a_hint_before_the_commit_finds_nothing_and_breaks_nothing(spine: Spine) -> None:
     """IB-031: a worker that looks while the accepting transaction is open finds nothing, and the row afterwards."""
     nudge = Nudge(spine.url)
-    engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(spine.url)
     with engine.connect() as connection:
         kept = connection.begin()
         spine.acceptor.accept(connection, "t", "pay.keyed", "k1", {"amount": 100})
@@ -53,7 +52,7 @@ def test_a_notification_carries_no_payload_however_large_the_request(spine: Spin
     """IB-060: a notification holds 8,000 bytes at the most."""
     with psycopg.connect(spine.url, autocommit=True) as listening:
         listening.execute("LISTEN idem_outbox")
-        engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+        engine = engine_of(spine.url)
         nudge = Nudge(spine.url)
         with engine.begin() as connection:
             params = {"amount": 100, "note": "x" * size}

@@ -6,9 +6,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from fix_database import engine_of
 from fix_desk import Desk
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.domain.decisions import InProgress, Retrying
 from idem.outbox.domain.lane_names import lane_names
@@ -99,7 +98,7 @@ async def test_either_the_clients_retry_or_the_redrive_takes_it_up_again(desk: D
 async def test_a_redrive_that_waited_for_the_clients_retry_hears_that_it_moved(desk: Desk) -> None:
     intent = await desk.unknown("k")
     await desk.act("resolve_failed", intent)
-    engine = create_engine(desk.spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(desk.spine.url)
     with engine.connect() as connection, connection.begin():
         assert isinstance(desk.spine.acceptor.accept(connection, "t", "pay.keyed", "k", {"amount": 100}), Retrying)
         waiting = asyncio.create_task(desk.act("redrive", intent))

@@ -3,9 +3,8 @@
 from typing import Any
 from uuid import UUID
 
+from fix_database import engine_of
 from fix_spine import Spine
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.domain.decisions import Accepted
 
@@ -17,7 +16,7 @@ class Provided(Spine):
     """A replay and a look-up fit into it, with the deadline of the examples."""
 
     def paid(self, operation: str, params: dict[str, Any], key: str = "k1") -> UUID:
-        engine = create_engine(self.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+        engine = engine_of(self.url)
         with engine.begin() as connection:
             decision = self.acceptor.accept(connection, "t", operation, key, params)
         assert isinstance(decision, Accepted), decision

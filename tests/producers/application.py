@@ -5,9 +5,8 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from fix_database import engine_of
 from psycopg.rows import namedtuple_row
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.accept.sql_operations import Synced, sync
 from idem.outbox.domain.catalogue import Catalogue
@@ -17,7 +16,7 @@ ACCEPT = "SELECT d.* FROM idem.accept(%s, %s, %s, %s, %s) AS d"
 
 def synced(url: str, catalogue: Catalogue) -> list[Synced]:
     """What `idem db sync` does."""
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(url)
     with engine.begin() as connection:
         return sync(connection, catalogue.operations, catalogue.providers)
 

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from fix_accept import Acceptor
+from fix_database import engine_of
 from fix_spine import Spine, operation
 from producers.application import Application, accept, synced
 from psycopg import IsolationLevel
@@ -109,12 +110,10 @@ async def test_what_is_refused_is_refused_with_what_to_do(
 
 
 def _sync_small(spine: Spine, operations: dict[str, object]) -> None:
-    from sqlalchemy import create_engine
-    from sqlalchemy.pool import NullPool
 
     from idem.outbox.accept.sql_operations import sync
 
-    engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(spine.url)
     with engine.begin() as connection:
         sync(connection, operations, spine.catalogue.providers, max_bytes=1000)  # type: ignore[arg-type]
 

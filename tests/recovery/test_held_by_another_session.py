@@ -9,9 +9,8 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from fix_database import engine_of
 from fix_desk import Desk
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.domain.decisions import InProgress
 from idem.outbox.domain.lane_names import lane_names
@@ -145,7 +144,7 @@ async def test_a_retry_with_an_older_view_of_the_database_does_not_escape(desk: 
     intent = await desk.held("b")
     await desk.spine.all("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
                          " RETURNING id")  # fmt: skip
-    engine = create_engine(desk.spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(desk.spine.url)
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as c:
         c.exec_driver_sql("SELECT 1 FROM idem.outbox").all()
         async with desk.spine.database.connection() as connection:

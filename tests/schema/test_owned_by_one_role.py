@@ -7,11 +7,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from fix_database import engine_of
 from fix_desk import run
 from fix_sql import query
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.migrations import runner, upgrade_in
 from idem.migrations.inside import script
@@ -70,7 +69,7 @@ PREPARED: dict[str, list[tuple[str, str]]] = {
 
 
 def by_revision(url: str) -> None:
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool)
+    engine = engine_of(url)
     with engine.begin() as connection:
         upgrade_in(connection, environment=ENVIRONMENT)
 

@@ -9,10 +9,10 @@ from uuid import UUID
 import psycopg
 import pytest
 from fix_accept import Acceptor
+from fix_database import engine_of
 from fix_spine import catalogue
 from psycopg.pq import Trace
-from sqlalchemy import Connection, create_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection
 
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
@@ -71,7 +71,7 @@ def acceptor(known: Catalogue) -> Acceptor:
 @pytest.fixture
 def caller(db_url: str) -> Iterator[Connection]:
     """An application's connection, in a transaction that is already open."""
-    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool)
+    engine = engine_of(db_url)
     with engine.connect() as connection:
         connection.exec_driver_sql("SELECT 1")
         yield connection
@@ -95,7 +95,7 @@ LANE = LaneName("keyed", "keyed", NOWHERE, "test", ("pay.keyed",), concurrency=1
 
 
 def fill(db_url: str, acceptor: Acceptor, count: int, prefix: str = "k") -> None:
-    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool)
+    engine = engine_of(db_url)
     with engine.begin() as connection:
         for number in range(count):
             acceptor.accept(connection, "t", "pay.keyed", f"{prefix}{number}", {"amount": 1})

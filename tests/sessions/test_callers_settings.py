@@ -11,6 +11,7 @@ import pytest
 from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import define
 from fix_accept import Acceptor
+from fix_database import engine_of
 from fix_spine import catalogue
 from fix_sql import query
 from producers.application import synced
@@ -152,7 +153,7 @@ def _told_sync(note: Any, url: str, kind: str) -> Answer:
             db.commit()
             return call.answer()  # type: ignore[no-any-return]
     else:
-        engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+        engine = engine_of(url)
         with Session(engine) as db, db.begin():
             if call.reserve(db):
                 call.complete(db, ANSWER)
@@ -176,7 +177,7 @@ def test_sql_and_library_mean_the_same_wish_under_every_setting(shop_url: str, a
     acceptor = Acceptor(known.operations, known.providers)
     synced(shop_url, known)
     query(shop_url, SHADOWS)
-    engine = create_engine(shop_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(shop_url)
     params = {"amount": 1500, "currency": "é😀\\x"}
     for number, (name, value) in enumerate(HARMLESS):
         alter(**{name: value})

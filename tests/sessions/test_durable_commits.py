@@ -13,13 +13,13 @@ import pytest
 from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import define
 from fix_accept import Acceptor
+from fix_database import engine_of
 from fix_spine import catalogue
 from fix_sql import query
 from producers.application import accept, synced
 from sessions.conftest import Alter, commits
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
 
 from idem import Answer
 from idem.migrations import runner
@@ -73,7 +73,7 @@ def test_complete_and_refuse_commit_durably(shop_url: str, idem_toml: Path, alte
     idem, charge = define(idem_toml)
     note = idem.operation("notes.create", key_ttl="72h")
     alter(synchronous_commit="off")
-    engine = create_engine(shop_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(shop_url)
     for operation, end in ((note, "complete"), (charge, "refuse")):
         call = operation.begin(key="k", tenant="acme", body={"a": 1})
         with Session(engine) as db, db.begin():
@@ -98,7 +98,7 @@ def test_accept_and_a_retry_commit_durably(shop_url: str, alter: Alter) -> None:
     acceptor = Acceptor(known.operations, known.providers)
     synced(shop_url, known)
     alter(synchronous_commit="off")
-    engine = create_engine(shop_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(shop_url)
     query(shop_url, ASIDE)
 
     def library(key: str) -> str:
@@ -142,7 +142,7 @@ def test_an_accept_that_was_acknowledged_survives_the_server(tmp_path: Path, how
             admin.execute("ALTER SYSTEM SET wal_writer_flush_after = '1GB'")
             admin.execute("SELECT pg_reload_conf()")
             admin.execute("ALTER DATABASE idem SET synchronous_commit = off")
-        engine = create_engine(server.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+        engine = engine_of(server.url)
         acceptor = Acceptor(known.operations, known.providers)
         with engine.connect() as connection:
             acceptor.know(connection)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from fix_accept import Acceptor
+from fix_database import engine_of
 from fix_server import serving
 from fix_spine import Spine, catalogue
-from sqlalchemy import create_engine, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import text
 
 from idem.outbox.calls import http_call
 from idem.outbox.domain.contract import ProviderRequest
@@ -95,7 +95,7 @@ async def test_what_cannot_be_held_is_refused_before_any_statement(
     spine: Spine, key: str, amount: Any, error: type[Exception]
 ) -> None:
     """The caller's own transaction goes on: their rows are not lost because of a client's bytes."""
-    engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(spine.url)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE public.orders (id int)"))
         with pytest.raises(error):

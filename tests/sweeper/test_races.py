@@ -8,11 +8,11 @@ from typing import Any
 
 import psycopg
 from fix_accept import Acceptor
+from fix_database import engine_of
 from fix_settings import with_constants
 from fix_spine import catalogue as spine_catalogue
 from psycopg import AsyncConnection
-from sqlalchemy import Engine, create_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Engine
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
@@ -209,7 +209,7 @@ async def test_three_pruners_at_once(rows: Any, database: Database, known: Catal
 
 
 def accepting(url: str) -> tuple[Engine, Acceptor]:
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(url)
     known = spine_catalogue("http://127.0.0.1:9")
     return engine, Acceptor(known.operations, known.providers)
 

@@ -9,14 +9,13 @@ import pytest
 from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import CONFIG, define
 from fix_accept import Acceptor
+from fix_database import engine_of
 from fix_spine import Spine, catalogue
 from fix_sql import query
 from inline import buying
 from producers.application import accept, synced
 from prometheus_client import REGISTRY
 from psycopg.rows import dict_row
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem import Answer
 from idem.outbox.database.pool import Database
@@ -72,7 +71,7 @@ async def test_accept_of_the_library_and_of_sql_counts_each_decision(database: D
     known = catalogue("http://127.0.0.1:9")
     acceptor = Acceptor(known.operations, known.providers)
     await asyncio.to_thread(synced, db_url, known)
-    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(db_url)
 
     def library(key: str, amount: int) -> None:
         with engine.begin() as connection:

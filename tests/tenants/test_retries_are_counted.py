@@ -11,10 +11,9 @@ import pytest
 from adopt.shop import CONFIG
 from fix_accept import Acceptor
 from fix_api import client
+from fix_database import engine_of
 from fix_spine import Spine
 from prometheus_client import REGISTRY
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem import Answer, Idem
 from idem.outbox.domain.catalogue import Catalogue
@@ -98,7 +97,7 @@ async def test_the_http_api_counts_each_retry_once(spine: Spine, what: str) -> N
 
 @pytest.mark.parametrize("what", CHANGES)
 async def test_accept_in_python_counts_each_retry_once(spine: Spine, what: str) -> None:
-    engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = engine_of(spine.url)
     whole = spine.catalogue
 
     def accept(known: Catalogue, params: Any = PARAMS) -> None:

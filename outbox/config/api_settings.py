@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -12,6 +12,42 @@ from idem.outbox.values.settings_base import Duration, Section
 MOST_VALUES: Final = 50_000
 """What json.loads reads in less than 10 ms, during which no other thread of the process runs. A provider's answers may
 have more (`canonical.MAX_VALUES`): no client sends them."""
+
+
+Port: TypeAlias = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=65535,
+        description="Port to listen on; default 8080 for the API and 8081 for webhooks, 0 any free port.",
+    ),
+]
+Pool: TypeAlias = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=500,
+        description="Connections of one process to the database; default 10 for the API and 6 for webhooks.",
+    ),
+]
+
+
+class ListenSettings(Section):
+    """What every HTTP server of idem has: its address, and its connections to the database."""
+
+    host: str = Field(
+        default="127.0.0.1",
+        description="Address to listen on; default 127.0.0.1, this machine alone. Whoever deploys it behind a proxy "
+        "or in a container changes it.",
+    )
+    port: Port = 8080
+    pool: Pool = 10
+    timeout: Duration = Field(
+        default=5.0,
+        gt=0,
+        description="Seconds within which the database must answer; default 5s, then the sender gets 503 and sends "
+        "again. One connection, one lock and one statement may each take as long.",
+    )
 
 
 class TenantLimitSettings(Section):
@@ -44,39 +80,16 @@ class TenantLimitSettings(Section):
     )
 
 
-class ApiSettings(Section):
+class ApiSettings(ListenSettings):
     """The HTTP API: where clients meet idem."""
 
     poll: ClassVar[float] = 0.25
     """Seconds between two checks of what is being waited for. One statement serves all waiters."""
 
-    host: str = Field(
-        default="127.0.0.1",
-        description="Address to listen on; default 127.0.0.1, this machine alone. Whoever deploys it behind a proxy "
-        "or in a container changes it.",
-    )
-    port: int = Field(
-        default=8080,
-        ge=0,
-        le=65535,
-        description="Port to listen on; default 8080 for the API and 8081 for webhooks, 0 any free port.",
-    )
     profile: Literal["ietf", "stripe"] = Field(
         default="ietf",
         description='How a key that was used for other content is refused: "ietf" (default) 422, as the draft says, '
         '"stripe" 400, as Stripe\'s clients expect.',
-    )
-    pool: int = Field(
-        default=10,
-        ge=1,
-        le=500,
-        description="Connections of one process to the database; default 10 for the API and 6 for webhooks.",
-    )
-    timeout: Duration = Field(
-        default=5.0,
-        gt=0,
-        description="Seconds within which the database must answer; default 5s, then the sender gets 503 and sends "
-        "again. One connection, one lock and one statement may each take as long.",
     )
     wait_cap: Duration = Field(
         default=30.0,

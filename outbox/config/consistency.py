@@ -45,8 +45,7 @@ def check_provider(
     for finding in found:
         findings.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)
     if contract.pause_allowance == 0:
-        findings.add(
-            "warning",
+        findings.warn(
             ("providers", name, "pause_allowance"),
             "a process that was frozen between its last check and its first byte may still send after its call was "
             "proven not executed",
@@ -54,8 +53,7 @@ def check_provider(
         )
     needed = 2 * contract.deadline + worker.margin
     if needed >= installation.reconciler.lease and contract.deadline + worker.margin < worker.lease:
-        findings.add(
-            "warning",
+        findings.warn(
             ("providers", name, "deadline"),
             f"a replay and a look-up may take {text(needed)} together, longer than reconciler.lease",
             "Make reconciler.lease longer",
@@ -113,8 +111,7 @@ def _check_params(findings: Findings, name: str, settings: OperationSettings) ->
     loc = ("operations", name)
     properties = settings.params.get("properties")
     if not settings.params:
-        findings.add(
-            "warning",
+        findings.warn(
             (*loc, "params"),
             "any params are accepted, and what cannot be rendered or is refused there becomes a dead letter",
             "Write a JSON Schema",
@@ -135,8 +132,7 @@ def _check_params(findings: Findings, name: str, settings: OperationSettings) ->
                     nearest(first, [str(known) for known in properties]),
                 )
         elif first not in required and not hole.optional:
-            findings.add(
-                "warning",
+            findings.warn(
                 at,
                 f"{{{hole.name}}} may be missing, and the request could not be rendered",
                 f"Add {first} to params.required, or write {{{hole.name}?}}",
@@ -163,8 +159,7 @@ def _check_completion(findings: Findings, name: str, settings: OperationSettings
     opens = said & {Says.ANSWER, Says.PENDING}
     if not opens:
         if settings.completes_when == "exists" or settings.answer.interim is not None:
-            findings.add(
-                "warning",
+            findings.warn(
                 (*loc, "completes_when") if settings.completes_when == "exists" else (*loc, "answer", "interim"),
                 f"no rule of provider {settings.provider} says answer or pending, so nothing of it is ever open: each "
                 "answer is an end, and this changes nothing",
@@ -174,16 +169,14 @@ def _check_completion(findings: Findings, name: str, settings: OperationSettings
     words = " or ".join(sorted(opens))
     if completes_when(settings.completes_when, contract) == "exists":
         if settings.answer.interim is not None:
-            findings.add(
-                "warning",
+            findings.warn(
                 (*loc, "answer", "interim"),
                 "it is never told: the key is complete as soon as the provider has the object, and its client gets "
                 "answer.succeeded",
                 'Put what the client needs next into answer.succeeded, or say completes_when = "final"',
             )
         if provider.webhook is None:
-            findings.add(
-                "warning",
+            findings.warn(
                 (*loc, "completes_when"),
                 f"the key is complete when the provider says {words}, and nobody asks after that; what becomes of "
                 f"the object would come as an event (a later_fact), but provider {settings.provider} has no webhook",
@@ -192,8 +185,7 @@ def _check_completion(findings: Findings, name: str, settings: OperationSettings
         return
     asked = contract.lookup.possible or contract.lookup.by_id or contract.key.replay == "current"
     if not asked and provider.webhook is None:
-        findings.add(
-            "warning",
+        findings.warn(
             (*loc, "completes_when"),
             f"what the provider calls {words} waits for its end, and nothing can tell that: no look-up, no webhook, "
             "and a replay that gives the first answer again at most",
@@ -213,7 +205,7 @@ def check_together(
     `written` are the operations of the file, the broken ones too.
     """
     if not written:
-        findings.add("warning", ("operations",), "there is no operation", "Write one, or define it in Python")
+        findings.warn(("operations",), "there is no operation", "Write one, or define it in Python")
     for name, operation in operations.items():
         provider = providers.get(operation.provider)
         if provider is None:
@@ -232,8 +224,7 @@ def check_together(
             )
         reach = operation.give_up_after if operation.start_within is None else operation.start_within
         if reach > operation.key_ttl:
-            findings.add(
-                "warning",
+            findings.warn(
                 ("operations", name, "key_ttl"),
                 f"a call may begin for {text(reach)}, longer than its key is kept at rest",
                 "Make key_ttl at least as long",

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from idem.outbox.values.settings_base import Duration, Section
+from idem.outbox.config.api_settings import ListenSettings, Pool, Port
 
 
-class EndpointSettings(Section):
+class EndpointSettings(ListenSettings):
     """Where providers' events come in: `idem webhooks run`, and the same paths of `idem api run`."""
 
     read_timeout: ClassVar[float] = 15.0
@@ -17,29 +17,8 @@ class EndpointSettings(Section):
     max_unverified: ClassVar[int] = 33_554_432
     """Bytes of bodies that one process holds at once before it has checked their signatures: 16 of the largest."""
 
-    host: str = Field(
-        default="127.0.0.1",
-        description="Address to listen on; default 127.0.0.1, this machine alone. Whoever deploys it behind a proxy "
-        "or in a container changes it.",
-    )
-    port: int = Field(
-        default=8081,
-        ge=0,
-        le=65535,
-        description="Port to listen on; default 8080 for the API and 8081 for webhooks, 0 any free port.",
-    )
-    pool: int = Field(
-        default=6,
-        ge=1,
-        le=500,
-        description="Connections of one process to the database; default 10 for the API and 6 for webhooks.",
-    )
-    timeout: Duration = Field(
-        default=5.0,
-        gt=0,
-        description="Seconds within which the database must answer; default 5s, then the sender gets 503 and sends "
-        "again. One connection, one lock and one statement may each take as long.",
-    )
+    port: Port = 8081
+    pool: Pool = 6
     max_body: int = Field(
         default=1_048_576,
         ge=1024,

@@ -37,6 +37,9 @@ class Findings:
     def error(self, loc: SettingPath, what: str, do: str) -> None:
         self.add("error", loc, what, do)
 
+    def warn(self, loc: SettingPath, what: str, do: str) -> None:
+        self.add("warning", loc, what, do)
+
     def invalid(self, model: type[BaseModel], error: ValidationError, within: SettingPath = ()) -> None:
         """Every mistake that pydantic found in a table of this model, which stands at `within`."""
         for problem in error.errors(include_url=False, include_input=True):

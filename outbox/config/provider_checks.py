@@ -20,8 +20,7 @@ def check_accounts(findings: Findings, name: str, settings: ProviderSettings) ->
         findings.error(loc, "there is no account", f"Write [providers.{name}.accounts.main] with an origin")
     for account, each in settings.accounts.items():
         if each.is_open:
-            findings.add(
-                "warning",
+            findings.warn(
                 (*loc, account, "origin"),
                 "requests and credentials travel unencrypted",
                 "Use https, except on the machine itself",
@@ -34,8 +33,7 @@ def check_accounts(findings: Findings, name: str, settings: ProviderSettings) ->
                 (*loc, account, "headers"), f"{key.name} carries the provider key", "Leave it out: idem sets it"
             )
         if each.signature is not None and each.signature.unsigned:
-            findings.add(
-                "warning",
+            findings.warn(
                 (*loc, account, "signature", "over"),
                 f"the signature leaves out {' and '.join(each.signature.unsigned)}: it fits other requests too",
                 "Sign what the provider's documentation says; most want path and body",
@@ -84,8 +82,7 @@ def check_segments(findings: Findings, name: str, operation: OperationSettings, 
     lacking = {by: [n for n in SEGMENT.findall(str(path)) if int(n) not in parts] for by, path in ways}
     if lacking and all(lacking.values()):
         by, numbers = next(iter(lacking.items()))
-        findings.add(
-            "warning",
+        findings.warn(
             ("operations", name, "path"),
             f"provider {operation.provider} is never asked about these calls: lookup.{by} wants "
             f"{{idem.segment.{numbers[0]}}}, and this path has no such part",
@@ -97,8 +94,7 @@ def check_asking(findings: Findings, name: str, settings: ProviderSettings) -> N
     """Events that speak of objects beside the one that was made, and lists in which nothing tells ours."""
     loc, events = ("providers", name), settings.lookup.by_events
     if events is not None and not events.types:
-        findings.add(
-            "warning",
+        findings.warn(
             (*loc, "lookup", "by_events", "types"),
             "one call makes events of other objects too (its charge, a balance), which would be taken for copies of "
             "the object that it made",
@@ -107,8 +103,7 @@ def check_asking(findings: Findings, name: str, settings: ProviderSettings) -> N
     if settings.list is None:
         return
     if settings.deployment_tag is None and not settings.dedicated_account:
-        findings.add(
-            "warning",
+        findings.warn(
             (*loc, "list"),
             "an object in this list does not say which program made it. `idem reconcile` counts an object without an "
             "intent as made by another program, even if this installation made it",
@@ -156,8 +151,7 @@ def check_reading(findings: Findings, name: str, settings: ProviderSettings) -> 
             "Name a header that the provider alone sets on every answer, e.g. Request-Id at Stripe, or leave it out",
         )
     elif carried in OF_GATEWAYS:
-        findings.add(
-            "warning",
+        findings.warn(
             (*loc, "answers_carry"),
             f"many gateways set {settings.answers_carry} themselves, and their own answers would count as the "
             "provider's",
@@ -165,8 +159,7 @@ def check_reading(findings: Findings, name: str, settings: ProviderSettings) -> 
             "one",
         )
     if not settings.errors.shape:
-        findings.add(
-            "warning",
+        findings.warn(
             (*loc, "errors", "shape"),
             "nothing tells the provider's own errors from a proxy's, so every unlisted 4xx is taken for a mistake in "
             "the configuration and waits",
@@ -174,8 +167,7 @@ def check_reading(findings: Findings, name: str, settings: ProviderSettings) -> 
         )
     for look in settings.lookup.ways():
         if look.by != "id" and look.match is None:
-            findings.add(
-                "warning",
+            findings.warn(
                 (*loc, "lookup", f"by_{look.by}", "match"),
                 "nothing in the answer must prove whose the object is: a provider that ignores the query would settle "
                 "this call with another one's object",
@@ -183,8 +175,7 @@ def check_reading(findings: Findings, name: str, settings: ProviderSettings) -> 
             )
     for index, rule in enumerate(settings.outcome):
         if rule.says is Says.AMBIGUOUS_CACHED and not (rule.when or rule.headers or settings.errors.shape):
-            findings.add(
-                "warning",
+            findings.warn(
                 (*loc, "outcome", index),
                 "nothing tells the provider's failure from a proxy's, which is stored nowhere: this rule never holds",
                 "Demand a header or a member of the body, or say errors.shape",
@@ -192,8 +183,7 @@ def check_reading(findings: Findings, name: str, settings: ProviderSettings) -> 
         if rule.says in (Says.NOT_EXECUTED_REQUEST, Says.NOT_EXECUTED_CONFIG, Says.NOT_EXECUTED_THROTTLED):
             doubtful = sorted(outcome_rules.statuses(rule.status) & UNSAFE_TO_EXCUSE) if rule.status is not None else []
             if doubtful and not rule.when:
-                findings.add(
-                    "warning",
+                findings.warn(
                     (*loc, "outcome", index, "status"),
                     f"a {doubtful[0]} may come from a proxy after the provider has acted, and this rule would have "
                     "the call sent again",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
@@ -36,6 +36,13 @@ from idem.outbox.values.settings_base import Duration, Secret, Section
 
 DEFAULT = Contract("")
 """The defaults of a contract are written once, in `idem.outbox.domain.contract`."""
+
+OF_THE_CONTRACT: Final = (
+    "answers_carry", "connect_timeout", "deadline", "dedicated_account", "flight_limit", "late_effects", "limits",
+    "on_unsettleable", "pause_allowance", "pending_limit", "pending_schedule", "retention_max", "schedule",
+    "throttles_before_execution", "traceparent", "unlisted_4xx", "value_at_risk", "verified",
+)  # fmt: skip
+"""Settings that the contract has under the same name."""
 
 Rules: TypeAlias = list[RuleSettings]
 Signing: TypeAlias = list[tuple[str, tuple[str, ...], Secret]]
@@ -219,37 +226,17 @@ class ProviderSettings(Section):
             provider=name,
             key=KeyRule(key.carrier, key.name, key.replay, key.retention, margin),
             lookup=LookupRule(
-                by_key=lookup.by_key is not None,
-                by_reference=lookup.by_reference is not None,
-                by_id=lookup.by_id is not None,
-                by_events=lookup.by_events is not None,
+                **{way: getattr(lookup, way) is not None for way in ("by_key", "by_reference", "by_id", "by_events")},
                 horizon=lookup.horizon,
                 agree=lookup.agree,
             ),
-            connect_timeout=self.connect_timeout,
-            deadline=self.deadline,
-            flight_limit=self.flight_limit,
-            pause_allowance=self.pause_allowance,
-            schedule=self.schedule,
-            pending_schedule=self.pending_schedule,
-            pending_limit=self.pending_limit,
-            throttles_before_execution=self.throttles_before_execution,
-            traceparent=self.traceparent,
-            unlisted_4xx=self.unlisted_4xx,
-            on_unsettleable=self.on_unsettleable,
-            value_at_risk=self.value_at_risk,
-            retention_max=self.retention_max,
+            **{name: getattr(self, name) for name in OF_THE_CONTRACT},
             events=self.events_name_key and bool(self.signing()),
             answers=Says.ANSWER in self.says(),
             event=EventRule() if self.webhook is None else self.webhook.rule(),
             order=self.settle,
             cancel=None if self.cancel_by_key is None else CancelRule(self.cancel_by_key.tombstones),
-            late_effects=self.late_effects,
             listed=self.list is not None,
-            dedicated_account=self.dedicated_account,
-            limits=self.limits,
-            verified=self.verified,
-            answers_carry=self.answers_carry,
         )
         return completed(contract, self.start_mark)
 

@@ -76,8 +76,7 @@ def _check_hmac(findings: Findings, loc: tuple[str, ...], webhook: WebhookSettin
     if SignaturePlace.ID in signed and webhook.id_header is None:
         findings.error((*loc, "id_header"), "{id} is signed, and nothing says where it is", "Name its header")
     if webhook.id_header is not None and SignaturePlace.ID not in signed and not webhook.id_parts:
-        findings.add(
-            "warning",
+        findings.warn(
             (*loc, "id_header"),
             "the id is not signed: a delivery that somebody recorded is a new event under another id",
             "Leave it out, and a digest of the body is the id, or name a member of the body as event_id",

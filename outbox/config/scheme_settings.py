@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -104,12 +103,6 @@ class SchemeSettings(Section):
         description="Header that tells one event from another and is the same at each delivery; hmac-sha256 only, "
         "default none: event_id does, or else a digest of the body.",
     )
-    url: str | None = Field(
-        default=None,
-        description="Address of the endpoint as the provider knows it, letter for letter; at `webhook` with {account} "
-        "for the name of the account. Needed where the provider signs it (square, {url} in signed); "
-        "default none.",
-    )
 
     @field_validator("header", "timestamp_header", "id_header")
     @classmethod
@@ -123,11 +116,6 @@ class SchemeSettings(Section):
     def _is_template(cls, value: str) -> str:
         parse_template(value)
         return value
-
-    @field_validator("url")
-    @classmethod
-    def _is_url(cls, value: str | None) -> str | None:
-        return None if value is None else checked_url(value)
 
     @property
     def shape(self) -> EventShape:
@@ -173,18 +161,6 @@ class SchemeSettings(Section):
                     timestamp_header=_lower(self.timestamp_header),
                     id_header=_lower(self.id_header),
                 )
-
-
-def checked_url(value: str) -> str:
-    """An endpoint's address, unchanged. Raises ValueError."""
-    try:
-        parts = urlsplit(value)
-        host = parts.hostname
-    except ValueError:
-        host = None
-    if host is None or parts.scheme not in ("http", "https") or not value.isascii() or " " in value:
-        raise ValueError(f"{value!r} is not an address (expected e.g. https://hooks.shop.example/webhooks/square)")
-    return value
 
 
 def _lower(name: str | None) -> bytes | None:

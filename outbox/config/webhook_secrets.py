@@ -51,8 +51,7 @@ def resolve(findings: Findings, vault: Vault, providers: Mapping[str, ProviderSe
             elif key not in accounts.get(account, ()):
                 accounts[account] = (*accounts.get(account, ()), key)
         if (all_of_them := tries(accounts)) > MOST_TRIES:
-            findings.add(
-                "warning",
+            findings.warn(
                 ("providers", name, "webhook"),
                 f"the address /webhooks/{name} takes no event: it would try {all_of_them} secrets (a public key counts "
                 f"as {PUBLIC_KEY}), and an address tries {MOST_TRIES} at most",
@@ -83,8 +82,7 @@ def check_webhook(findings: Findings, name: str, settings: ProviderSettings, kep
         )
     unsigned = sorted(set(settings.accounts) - {account for account, _, _ in settings.signing()})
     if unsigned and not webhook.secrets:
-        findings.add(
-            "warning",
+        findings.warn(
             (*loc, "secrets"),
             f"there is no secret for {', '.join(unsigned)}: every event of that account is refused",
             'Say where the provider\'s signing secret is, as secrets = [{env = "BANK_WEBHOOK_SECRET"}]',
@@ -96,8 +94,7 @@ def check_webhook(findings: Findings, name: str, settings: ProviderSettings, kep
             'Name the member that holds our provider key, as key = "/data/reference"',
         )
     elif not settings.events_name_key:
-        findings.add(
-            "warning",
+        findings.warn(
             (*loc, "key"),
             "events are matched by the provider's reference alone, which a call that broke does not have",
             'Name the member that holds our provider key, as key = "/data/reference"',
@@ -110,8 +107,7 @@ def check_webhook(findings: Findings, name: str, settings: ProviderSettings, kep
         )
     for number, rule in enumerate(settings.outcome):
         if rule.says in outcome_rules.PROOFS and not rule.build(settings.object).recognises:
-            findings.add(
-                "warning",
+            findings.warn(
                 ("providers", name, "outcome", number, "when"),
                 "this rule demands nothing of the object, so no event is ever read by it",
                 'Demand its status, as when = { "/status" = "succeeded" }',

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator
 
-from idem.outbox.config.scheme_settings import SchemeSettings, checked_url
+from idem.outbox.config.scheme_settings import SchemeSettings
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.domain.webhook import Webhook, WebhookReply
 from idem.outbox.providers.events import EventReader
@@ -22,7 +23,17 @@ RULE: Final = EventRule()
 LONGEST_TYPE: Final = 100
 """Characters of the name of a type of events."""
 
-Url: TypeAlias = Annotated[str, AfterValidator(checked_url)]
+
+def checked_url(value: str) -> str:
+    """An endpoint's address, unchanged. Raises ValueError."""
+    try:
+        parts = urlsplit(value)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("http", "https") or not value.isascii() or " " in value:
+        raise ValueError(f"{value!r} is not an address (expected e.g. https://hooks.shop.example/webhooks/square)")
+    return value
 
 
 class AccountWebhookSettings(Section):
@@ -35,7 +46,7 @@ class AccountWebhookSettings(Section):
         "`webhook`. Default none, and then its events are refused. Several are active side by side, so "
         "that one can be changed without a gap.",
     )
-    url: Url | None = Field(
+    url: Annotated[str, AfterValidator(checked_url)] | None = Field(
         default=None,
         description="Address of the endpoint as the provider knows it, letter for letter; at `webhook` with {account} "
         "for the name of the account. Needed where the provider signs it (square, {url} in signed); "
@@ -43,18 +54,11 @@ class AccountWebhookSettings(Section):
     )
 
 
-class WebhookSettings(SchemeSettings):
+class WebhookSettings(AccountWebhookSettings, SchemeSettings):
     """Signed events of a provider. Every pointer begins at the top of the body; for a batch all but `events` and `when`
     begin at the item, or at what `event_path` finds in it.
     """
 
-    secrets: list[Secret] = Field(
-        default_factory=list,
-        max_length=MOST_SECRETS,
-        description="Where the signing secrets of an account are, 10 at most; for a provider with one account also at "
-        "`webhook`. Default none, and then its events are refused. Several are active side by side, so "
-        "that one can be changed without a gap.",
-    )
     events: Pointer | None = Field(
         default=None,
         description="JSON pointer to the list of events, for a provider that sends batches; default none: a body is "

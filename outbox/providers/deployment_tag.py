@@ -82,8 +82,7 @@ class DeploymentTag(Section):
 
     def key(self, shown: Any) -> str | None:
         """The provider key that an object carries."""
-        at = self.shown_key_at or self.key_at
-        return None if at is None else response.word(json_pointer.resolve(shown, at))
+        return response.word(json_pointer.resolve(shown, self.shown_key_at or self.key_at))
 
 
 def _put(value: Any, tokens: Tokens, text: str, whole: Tokens) -> Any:

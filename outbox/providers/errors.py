@@ -116,9 +116,7 @@ class ErrorShape(Section):
         if not answer.readable:
             return Refused(None)
         body = (view or answer).body
-        reference = places.read_reference(body) or response.reference(
-            MISSING if self.reference is None else answer.find(self.reference)
-        )
+        reference = places.read_reference(body) or response.reference(answer.find(self.reference))
         return Refused(reference, places.read_status(body), {**fields, **places.read_fields(body)})
 
     def rules(self, default: RulePlaces) -> tuple[Rule, ...]:

@@ -70,7 +70,7 @@ class EventReader:
 
     def _event(self, content: Any, facts: Facts, due: bool) -> Event:
         tag, types = facts.tag, facts.object_types
-        kind = response.word(_find(content, self.type))
+        kind = response.word(json_pointer.resolve(content, self.type))
         shown = json_pointer.resolve(content, self.object)
         keys = self._keys(content, None if tag is None else tag.key(shown))
         event = Event(
@@ -79,7 +79,7 @@ class EventReader:
             wanted=due and self._wants(kind),
             key=keys[0] if keys else None,
             more_keys=keys[1:],
-            reference=response.reference(_find(content, self.reference)),
+            reference=response.reference(json_pointer.resolve(content, self.reference)),
             ours=None if tag is None else tag.ours(shown, facts.deployment),
             kind=None if types is None else types.of(shown),
         )
@@ -91,20 +91,16 @@ class EventReader:
 
     def _keys(self, content: Any, marked: str | None) -> tuple[str, ...]:
         """What may be our key, each once; a UUID before anything else, because all of ours are."""
-        found = [response.word(_find(content, at)) for at in self.keys]
+        found = [response.word(json_pointer.resolve(content, at)) for at in self.keys]
         keys = tuple(dict.fromkeys(key for key in found if key is not None)) or ((marked,) if marked else ())
         return tuple(sorted(keys, key=lambda key: not UUID_FORM.fullmatch(key)))
 
     def _id(self, content: Any) -> str | None:
-        parts = [response.word(_find(content, each)) for each in self.id]
+        parts = [response.word(json_pointer.resolve(content, each)) for each in self.id]
         return None if not parts or None in parts else "/".join(part for part in parts if part is not None)
 
     def _wants(self, kind: str | None) -> bool:
         return outcome_rules.of_type(self.types, kind)
-
-
-def _find(content: Any, tokens: Tokens | None) -> Any:
-    return MISSING if tokens is None else json_pointer.resolve(content, tokens)
 
 
 def _only(item: Any, places: Iterable[Tokens]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from idem.outbox.providers.response import Document
 from idem.outbox.providers.template import compile_text
 from idem.outbox.providers.timestamps import moment
 from idem.outbox.values import json_pointer
-from idem.outbox.values.json_pointer import MISSING, Tokens
+from idem.outbox.values.json_pointer import MISSING
 from idem.outbox.values.settings_base import Pointer, Section
 
 OURS: Final = frozenset({"since", "since_iso", "until", "until_iso"})
@@ -87,18 +87,14 @@ class Listing(Section):
             return Item(None)
         said, _ = shown(Document(answer.status, answer.headers, thing), facts.outcome)
         at = facts.object.reference if self.reference is None else self.reference
-        reference = response.reference(_find(thing, at))
-        key, tag = response.word(_find(thing, self.key)), facts.tag
+        reference = response.reference(json_pointer.resolve(thing, at))
+        key, tag = response.word(json_pointer.resolve(thing, self.key)), facts.tag
         return Item(
             reference=reference if said is None else reference or said.reference,
             key=key if key is not None or tag is None else tag.key(thing),
             said=said,
             status=facts.object.read_status(thing) or (None if said is None else said.status),
-            created=moment(_find(thing, self.created)),
+            created=moment(json_pointer.resolve(thing, self.created)),
             ours=None if tag is None else tag.ours(thing, facts.deployment),
             kind=None if facts.object_types is None else facts.object_types.of(thing),
         )
-
-
-def _find(thing: Any, tokens: Tokens | None) -> Any:
-    return MISSING if tokens is None else json_pointer.resolve(thing, tokens)

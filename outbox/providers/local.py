@@ -1,4 +1,4 @@
-"""Nobody: the provider of operations that call none. No row of it is ever sent, asked about or answered by it."""
+"""Providers that no HTTP call reaches: the base of a provider over a function, and the provider of local operations."""
 
 from __future__ import annotations
 
@@ -7,17 +7,52 @@ from typing import NoReturn
 
 from idem.outbox.domain.contract import LOCAL, Account, Contract, FrozenRequest, ProviderRequest, Response
 from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, Look, Outcome, Seen
-from idem.outbox.domain.provider import Question
+from idem.outbox.domain.provider import Page, Question
 from idem.outbox.domain.webhook import Event, Webhook
 from idem.outbox.values.errors import Unrenderable
 
 
-class LocalProvider:
-    """Keeps the tables whole: such rows have a provider, an account and an origin that nothing serves."""
+class WithoutHttp:
+    """What every provider without HTTP answers: it has no pages, no cancel, no list, no account check, no events."""
+
+    webhook: Webhook | None = None
+
+    def next_page(self, response: Response, question: Question, request: FrozenRequest) -> FrozenRequest | None:
+        return None
+
+    def cancel(self, question: Question) -> FrozenRequest | None:
+        return None
+
+    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
+        return CouldNotAsk(), Seen()
+
+    def listing(self, since: float, until: float) -> FrozenRequest | None:
+        return None
+
+    def read_listing(self, response: Response, request: FrozenRequest) -> Page | None:
+        return None
+
+    def account_check(self) -> FrozenRequest | None:
+        return None
+
+    def read_account(self, response: Response) -> str | None:
+        return None
+
+    def kind(self, path: str) -> str | None:
+        return None
+
+    def read_events(self, body: bytes) -> tuple[Event, ...] | None:
+        return None
+
+
+class LocalProvider(WithoutHttp):
+    """The provider of operations that call no provider. It gives their rows a provider, an account and an origin.
+
+    idem never sends such a row, asks about it, or answers by it.
+    """
 
     contract = Contract(LOCAL)
     accounts: Mapping[str, Account] = {LOCAL: Account(LOCAL, f"{LOCAL}://")}
-    webhook: Webhook | None = None
 
     def freeze(self, request: ProviderRequest, provider_key: str) -> NoReturn:
         raise Unrenderable("this operation calls no provider")
@@ -32,30 +67,3 @@ class LocalProvider:
         self, response: Response, question: Question, request: FrozenRequest | None = None
     ) -> tuple[Look, Seen]:
         return CouldNotAsk(), Seen()
-
-    def next_page(self, response: Response, question: Question, request: FrozenRequest) -> None:
-        return None
-
-    def cancel(self, question: Question) -> None:
-        return None
-
-    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
-        return CouldNotAsk(), Seen()
-
-    def listing(self, since: float, until: float) -> None:
-        return None
-
-    def read_listing(self, response: Response, request: FrozenRequest) -> None:
-        return None
-
-    def account_check(self) -> None:
-        return None
-
-    def read_account(self, response: Response) -> None:
-        return None
-
-    def kind(self, path: str) -> None:
-        return None
-
-    def read_events(self, body: bytes) -> tuple[Event, ...] | None:
-        return None

@@ -121,10 +121,10 @@ class RulePlaces(Section):
         return {name: value for name, value in found if value is not MISSING}
 
     def read_reference(self, body: Any) -> str | None:
-        return None if self.reference is None else document.reference(json_pointer.resolve(body, self.reference))
+        return document.reference(json_pointer.resolve(body, self.reference))
 
     def read_status(self, body: Any) -> str | None:
-        return None if self.status is None else document.word(json_pointer.resolve(body, self.status))
+        return document.word(json_pointer.resolve(body, self.status))
 
 
 NO_PLACES: Final = RulePlaces()

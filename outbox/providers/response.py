@@ -55,9 +55,7 @@ class Document:
 
     def find(self, tokens: Tokens | None) -> Any:
         """What the pointer finds in the body, or `MISSING`."""
-        if tokens is None or not self.readable:
-            return MISSING
-        return json_pointer.resolve(self.body, tokens)
+        return json_pointer.resolve(self.body, tokens) if self.readable else MISSING
 
 
 def read(response: Response) -> Document:

@@ -8,11 +8,11 @@ from typing import Final
 
 from idem.outbox.domain import sending
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
-from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, Look, Outcome, Seen
-from idem.outbox.domain.provider import Page, Question
+from idem.outbox.domain.outcomes import Ambiguous, Look, Outcome, Seen
+from idem.outbox.domain.provider import Question
 from idem.outbox.domain.sending import AskAbout, Send, SendRequest
-from idem.outbox.domain.webhook import Event, Webhook
 from idem.outbox.providers.body_encoding import MEDIA_TYPES, encoded
+from idem.outbox.providers.local import WithoutHttp
 from idem.outbox.providers.template import fill
 from idem.outbox.values.errors import Unrenderable
 
@@ -42,14 +42,13 @@ def returned(value: object, *, sure: bool = True) -> Returned:
 
 
 @dataclass(frozen=True)
-class SendProvider:
+class SendProvider(WithoutHttp):
     """A provider over a function. `send` makes the call, `look` is asked about one; each is sync or async."""
 
     contract: Contract
     accounts: Mapping[str, Account]
     send: Send
     look: AskAbout | None = None
-    webhook: Webhook | None = None
 
     def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
         """The payload as compact UTF-8 JSON, and the key beside it. Raises Unrenderable."""
@@ -79,33 +78,6 @@ class SendProvider:
         value = response.value if isinstance(response, Returned) else response
         look, note = sending.look(value, self.contract.retry_after_cap)
         return look, Seen(note=note)
-
-    def next_page(self, response: Response, question: Question, request: FrozenRequest) -> FrozenRequest | None:
-        return None
-
-    def cancel(self, question: Question) -> FrozenRequest | None:
-        return None
-
-    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
-        return CouldNotAsk(), Seen()
-
-    def listing(self, since: float, until: float) -> FrozenRequest | None:
-        return None
-
-    def read_listing(self, response: Response, request: FrozenRequest) -> Page | None:
-        return None
-
-    def account_check(self) -> FrozenRequest | None:
-        return None
-
-    def read_account(self, response: Response) -> str | None:
-        return None
-
-    def kind(self, path: str) -> str | None:
-        return None
-
-    def read_events(self, body: bytes) -> tuple[Event, ...] | None:
-        return None
 
 
 def is_sure(value: object, cap: float) -> bool:

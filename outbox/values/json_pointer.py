@@ -38,8 +38,10 @@ def render(tokens: Iterable[str | int]) -> str:
     return "".join(f"/{token}" for token in escaped).encode("utf-8", "replace").decode("utf-8")
 
 
-def resolve(value: Any, tokens: Tokens) -> Any:
-    """What the pointer finds in the value, or `MISSING`."""
+def resolve(value: Any, tokens: Tokens | None) -> Any:
+    """What the pointer finds in the value, or `MISSING`; None is a pointer that finds nothing."""
+    if tokens is None:
+        return MISSING
     for token in tokens:
         if isinstance(value, dict):
             value = value.get(token, MISSING)

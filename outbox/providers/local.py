@@ -15,7 +15,9 @@ from idem.outbox.values.errors import Unrenderable
 class WithoutHttp:
     """What every provider without HTTP answers: it has no pages, no cancel, no list, no account check, no events."""
 
-    webhook: Webhook | None = None
+    @property
+    def webhook(self) -> Webhook | None:
+        return None
 
     def next_page(self, response: Response, question: Question, request: FrozenRequest) -> FrozenRequest | None:
         return None

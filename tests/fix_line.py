@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import quote
 
 import httpx
 from fix_api import Client, running
 from fix_spine import Spine
+from psycopg.conninfo import conninfo_to_dict
 
 from idem.outbox.config.api_settings import ApiSettings
 from idem.outbox.tenants import tokens
@@ -53,16 +55,32 @@ async def through_a_line(spine: Spine, **settings: int | float) -> AsyncIterator
 
 
 def target(url: str) -> tuple[str, int] | str:
-    parts = urlsplit(url)
-    socket = parse_qs(parts.query).get("host")
-    port = parse_qs(parts.query).get("port", ["5432"])[0]
-    return f"{socket[0]}/.s.PGSQL.{port}" if socket else (parts.hostname or "", parts.port or 5432)
+    """What a proxy in front of this database connects to."""
+    parts = conninfo_to_dict(url)
+    host, port = str(parts.get("host", "127.0.0.1")), int(parts.get("port") or 5432)
+    return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
 
 
 def through(url: str, proxy: Proxy) -> str:
-    parts = urlsplit(url)
-    user = parts.username if parts.password is None else f"{parts.username}:{parts.password}"
-    return f"postgresql://{user}@127.0.0.1:{proxy.port}{parts.path}"
+    """The same database by way of the proxy."""
+    parts = conninfo_to_dict(url)
+    user, password = quote(str(parts["user"])), quote(str(parts.get("password") or ""))
+    return f"postgresql://{user}{':' + password if password else ''}@{proxy.host}:{proxy.port}/{parts['dbname']}"
+
+
+@contextlib.asynccontextmanager
+async def database_proxy(spine: Spine) -> AsyncIterator[tuple[Proxy, str]]:
+    """A proxy in front of this test's PostgreSQL, and the URL through it."""
+    async with Proxy(target(spine.url)) as proxy:
+        yield proxy, through(spine.url, proxy)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+    """Wait for something to become true."""
+    ends = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < ends, "it did not happen"
+        await asyncio.sleep(0.05)
 
 
 KEY = b"K\x00\x00\x00\x0c"

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import inspect
-import threading
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import httpx
+
+from idem.outbox.values.background_loop import BackgroundLoop
 
 KEPT = httpx.Limits(keepalive_expiry=None)
 """For a client that sends many requests at once: httpx closes a connection whose time is over even where a request
@@ -38,7 +40,7 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
 
 
 @contextlib.asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[str]:
+async def serving(answer: Answer, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """Its URL on 127.0.0.1."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,9 +62,9 @@ async def serving(answer: Answer) -> AsyncIterator[str]:
                 break
         writer.close()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
 
@@ -70,24 +72,10 @@ async def serving(answer: Answer) -> AsyncIterator[str]:
 @contextlib.contextmanager
 def served(answer: Answer) -> Iterator[str]:
     """The same beside a test that blocks: the server has a thread of its own."""
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    urls: list[str] = []
-    ready = threading.Event()
-
-    async def run() -> None:
-        async with serving(answer) as url:
-            urls.append(url)
-            ready.set()
-            await stop.wait()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
-    thread.start()
-    assert ready.wait(10)
-    try:
-        yield urls[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
-        loop.close()
+    stack = contextlib.AsyncExitStack()
+    with BackgroundLoop("fix_server") as background:
+        url = background.call(stack.enter_async_context(serving(answer)))
+        try:
+            yield url
+        finally:
+            background.call(stack.aclose())

@@ -8,18 +8,14 @@ from http import HTTPStatus
 
 import h11
 
+from idem.testing.bank.answers import refusal
 from idem.testing.bank.faults import AnswerFault
 from idem.testing.bank.wire import Incoming, RequestHandler, WireReply
 
 _CHUNK = 65_536
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
-_JSON = {"content-type": "application/json"}
-_NO_HTTP = WireReply(
-    400, b'{"error":{"type":"invalid_request_error","code":"bad_request","message":"This is no HTTP."}}'
-)
-_TOO_LARGE = WireReply(
-    413, b'{"error":{"type":"invalid_request_error","code":"too_large","message":"Body too large."}}'
-)
+_NO_HTTP = WireReply.of(refusal(400, "bad_request", "This is no HTTP."))
+_TOO_LARGE = WireReply.of(refusal(413, "too_large", "Body too large."))
 
 
 class BankConnection:
@@ -155,7 +151,7 @@ class BankConnection:
             await self._writer.drain()
 
     def _head(self, reply: WireReply, *, close: bool = False) -> None:
-        headers = {**_JSON, **reply.headers, "content-length": str(len(reply.body))}
+        headers = {**reply.headers, "content-length": str(len(reply.body))}
         if close:
             headers["connection"] = "close"
         self._write(

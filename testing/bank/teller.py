@@ -74,7 +74,7 @@ class BankTeller:
         order = read_order(incoming, self._settings)
         if self._settings.control and order.path.startswith(PREFIX):
             answer = self._control.handle(incoming.method, order.path, incoming.headers, order.params)
-            return WireReply(answer.status, answer.body, answer.headers)
+            return WireReply.of(answer)
         request = self._received(order)
         self._sent[_identity(request)] = request.nth
         step, refused = ScriptStep(), None
@@ -176,7 +176,7 @@ class BankTeller:
         fault: BankFault | None = step.fault
         delivery = fault.plan.delivery if fault is not None else NO_FAULT.delivery
         seconds = fault.time if fault is not None else None
-        reply = WireReply(answer.status, answer.body, answer.headers, delivery, seconds, sent)
+        reply = WireReply.of(answer, delivery, seconds, sent)
         status = answer.status if reply.answers else None
         self._ledger.write(EndedRequest(request.id, self._clock.now(), status, answer.effect, answer.payment))
         await self._ledger.sync()

@@ -2,8 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
+from idem.testing.bank.answers import BankAnswer
 from idem.testing.bank.faults import AnswerFault
 
 
@@ -32,6 +33,18 @@ class WireReply:
     delivery: AnswerFault = AnswerFault.WHOLE
     seconds: float | None = None
     sent: Callable[[], Awaitable[None]] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        answer: BankAnswer,
+        delivery: AnswerFault = AnswerFault.WHOLE,
+        seconds: float | None = None,
+        sent: Callable[[], Awaitable[None]] | None = None,
+    ) -> Self:
+        """An answer of the bank, which is JSON unless it says otherwise."""
+        headers = {"content-type": "application/json", **answer.headers}
+        return cls(answer.status, answer.body, headers, delivery, seconds, sent)
 
     @property
     def answers(self) -> bool:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 from uuid import uuid4
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import Account, FrozenRequest, ProviderRequest, Response
-from idem.outbox.domain.outcomes import Look, Outcome, Pending, Refused, Seen, Succeeded, name
-from idem.outbox.domain.provider import Item, Question
+from idem.outbox.domain.outcomes import Ambiguous, Look, Outcome, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.domain.provider import Item, Provider, Question
 from idem.outbox.providers.send import SendProvider
 from idem.outbox.values import clock
 from idem.testing.providers.errors import applies, must, world_must
 from idem.testing.providers.line import tls
-from idem.testing.providers.observed import Observed, observed
+from idem.testing.providers.observed import Observed
 from idem.testing.providers.world import Fault, World
 
 Found = TypeVar("Found")
@@ -103,7 +103,7 @@ class Calls:
         if fault is not None:
             self.world.next(fault)
         before, at = self.world.effects(), time.time() + self.passed
-        provider = observed(self.provider, deadline=self.world.patience if fault in HELD_BACK else None)
+        provider = Observed(self.provider, deadline=self.world.patience if fault in HELD_BACK else None)
 
         async def work(lane: Lane) -> tuple[Outcome, Seen]:
             return await lane.send(key, frozen, lease_ends=_lease(), start=lambda: True)
@@ -135,6 +135,11 @@ class Calls:
         """Whatever was done is sure to be seen by now."""
         self.wait(self.contract.lookup.horizon and self.contract.lookup.horizon + EDGE)
 
+    def never_sent(self) -> SentCall:
+        """A call with a key of its own that nobody made."""
+        key = str(uuid4())
+        return SentCall(key, self.freeze(key), Ambiguous(), Seen(), 0, time.time() + self.passed)
+
     # What is asked.
 
     def question(self, sent: SentCall, reference: str | None = None) -> Question:
@@ -158,13 +163,18 @@ class Calls:
         self, question: Question, way: FrozenRequest, account: Account | None = None
     ) -> tuple[Look, tuple[Response, ...]]:
         """Ask in this way, all pages of it, and the answers as they came."""
-        provider = observed(self.provider, way=way)
+        provider = Observed(self.provider, way=way)
 
         async def work(lane: Lane) -> tuple[Look, Seen]:
             return await lane.ask(question, lease_ends=_lease())
 
         look, _ = self._in_lane(provider, account, work)
         return look, tuple(provider.lookups)
+
+    def lookups(self, sent: SentCall, account: Account | None = None) -> Iterator[tuple[FrozenRequest, Look]]:
+        """What each of the `ways` shows of a call. NotSupported if there are none."""
+        for way in self.ways(sent):
+            yield way, self.look(self.question(sent), way, account)[0]
 
     def cancel(self, sent: SentCall) -> tuple[Look, Seen]:
         """Void whatever was sent under the key."""
@@ -173,11 +183,11 @@ class Calls:
         async def work(lane: Lane) -> tuple[Look, Seen]:
             return await lane.cancel(question, lease_ends=_lease())
 
-        return self._in_lane(observed(self.provider), None, work)
+        return self._in_lane(Observed(self.provider), None, work)
 
     def listed(self, since: float, until: float) -> tuple[list[Item], int]:
         """Everything that the provider's list shows of this time, and on how many pages."""
-        provider = observed(self.provider)
+        provider = Observed(self.provider)
 
         async def work(lane: Lane) -> list[Item]:
             return [item async for item in lane.list(since, until)]
@@ -194,7 +204,7 @@ class Calls:
         chosen = self.account if account is None else self._through_the_line(account)
 
         async def run() -> Found:
-            lane = Lane(provider, chosen, slots=1, margin=1.0, tls=tls())
+            lane = Lane(cast(Provider, provider), chosen, slots=1, margin=1.0, tls=tls())
             try:
                 return await work(lane)
             finally:

@@ -14,7 +14,6 @@ from idem.outbox.providers.request_parts import CREDENTIALS
 from idem.outbox.values import json_pointer
 from idem.testing.providers.calls import Calls
 from idem.testing.providers.errors import applies, must, world_must
-from idem.testing.providers.world import World
 
 SHORTEST_SECRET = 4
 """Characters. A shorter word may stand in a request by chance."""
@@ -23,22 +22,22 @@ SHORTEST_SECRET = 4
 class Freezing:
     """Rules about `Provider.freeze`."""
 
-    def test_freezing_again_gives_the_same_bytes(self, world: World) -> None:
+    def test_freezing_again_gives_the_same_bytes(self, calls: Calls) -> None:
         """A replay sends what was stored; what accept rendered twice must not differ either."""
-        calls, key = Calls(world), str(uuid4())
+        key = str(uuid4())
         first = calls.freeze(key)
-        again = calls.freeze(key, copy.deepcopy(world.request))
+        again = calls.freeze(key, copy.deepcopy(calls.world.request))
         must(first == again, "freeze", "the same request was frozen to other bytes the second time")
 
-    def test_nothing_but_the_key_differs_between_two_calls(self, world: World) -> None:
+    def test_nothing_but_the_key_differs_between_two_calls(self, calls: Calls) -> None:
         """Else a request is made of a clock or of chance, and a replay of it is another request to the provider."""
-        calls, one, other = Calls(world), str(uuid4()), str(uuid4())
+        one, other = str(uuid4()), str(uuid4())
         first, second = calls.freeze(one), calls.freeze(other)
         must(_with(first, one, other) == second, "freeze", "two keys give requests that differ in more than the key")
 
-    def test_the_key_travels_where_the_contract_says(self, world: World) -> None:
+    def test_the_key_travels_where_the_contract_says(self, calls: Calls) -> None:
         """Header or body field, whole and once."""
-        calls, key = Calls(world), str(uuid4())
+        key = str(uuid4())
         rule, frozen = calls.contract.key, calls.freeze(key)
         applies(rule.carrier != "none", "key.carrier is none: no key is carried")
         if rule.carrier == "argument":
@@ -53,9 +52,8 @@ class Freezing:
             found = [] if members is None else [members[str(rule.name)]] if str(rule.name) in members else []
             must(found == [key], "key.name", f"the member {rule.name} carries {found or 'nothing'} instead of the key")
 
-    def test_no_credential_is_frozen(self, world: World) -> None:
+    def test_no_credential_is_frozen(self, calls: Calls) -> None:
         """Frozen requests are stored; credentials are added when sending."""
-        calls = Calls(world)
         frozen = calls.freeze(str(uuid4()))
         named = sorted(CREDENTIALS & {name.lower() for name in frozen.headers})
         must(not named, "headers", f"a frozen request carries {', '.join(named)}")
@@ -65,9 +63,9 @@ class Freezing:
             leaks = len(secret) >= SHORTEST_SECRET and any(secret in each for each in written)
             must(not leaks, "accounts", f"the credential of the header {name} stands in the frozen request")
 
-    def test_the_mark_is_in_the_request(self, world: World) -> None:
+    def test_the_mark_is_in_the_request(self, calls: Calls) -> None:
         """By it the provider's lists and events show which objects are this deployment's."""
-        calls, key = Calls(world), str(uuid4())
+        key = str(uuid4())
         deployment = calls.contract.deployment
         applies(deployment is not None, "deployment_tag: this contract puts none into its requests")
         frozen = calls.freeze(key)

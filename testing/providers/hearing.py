@@ -10,7 +10,7 @@ from idem.outbox.domain.outcomes import Pending, Refused, Succeeded, name
 from idem.outbox.domain.webhook import Event, Signed, Unverified, Webhook, verify
 from idem.testing.providers.calls import Calls, SentCall
 from idem.testing.providers.errors import NotSupported, applies, must, world_must
-from idem.testing.providers.world import Fault, World
+from idem.testing.providers.world import Fault
 
 FLIPS = 200
 """Bytes of a delivery that are changed one after the other."""
@@ -19,95 +19,88 @@ FLIPS = 200
 class Hearing:
     """Rules about `webhook` and `read_events`."""
 
-    def test_a_delivery_of_the_provider_is_verified(self, world: World) -> None:
+    def test_a_delivery_of_the_provider_is_verified(self, calls: Calls) -> None:
         """By one of the secrets of the account, as it came."""
-        calls, webhook, secrets, deliveries = _delivered(world)
+        webhook, secrets, deliveries = _delivered(calls)
         for delivery in deliveries:
             try:
-                verify(webhook.scheme, _addressed(delivery, webhook, world), secrets, time.time())
+                verify(webhook.scheme, delivery, secrets, time.time())
             except Unverified as error:
                 must(False, "webhook", f"a delivery of the provider is not verified: {error.reason}, {error}")
             events = calls.provider.read_events(delivery.body)
             must(events is not None, "webhook", "a verified delivery cannot be read")
 
-    def test_a_changed_delivery_is_not_verified(self, world: World) -> None:
+    def test_a_changed_delivery_is_not_verified(self, calls: Calls) -> None:
         """One byte of its body is another one. A change that says the same (where only some members are signed) may
         pass."""
-        calls, webhook, secrets, deliveries = _delivered(world)
-        delivery = _addressed(deliveries[-1], webhook, world)
-        whole = calls.provider.read_events(delivery.body)
-        for changed in _changed(delivery):
-            if _verifies(webhook, changed, secrets) and _meaning(calls, changed.body) != _told(whole):
+        webhook, secrets, deliveries = _delivered(calls)
+        whole = _meaning(calls, deliveries[-1].body)
+        for changed in _changed(deliveries[-1]):
+            if _verifies(webhook, changed, secrets) and _meaning(calls, changed.body) != whole:
                 must(False, "webhook", f"a delivery with another byte is verified: {changed.body[:200]!r}")
 
-    def test_a_delivery_under_another_secret_is_not_verified(self, world: World) -> None:
+    def test_a_delivery_under_another_secret_is_not_verified(self, calls: Calls) -> None:
         """Nor one that nobody has signed, nor without a secret."""
-        _, webhook, secrets, deliveries = _delivered(world)
-        delivery = _addressed(deliveries[-1], webhook, world)
+        webhook, secrets, deliveries = _delivered(calls)
         others = tuple(bytes([each[0] ^ 1]) + each[1:] for each in secrets)
-        must(not _verifies(webhook, delivery, others), "webhook", "a delivery is verified by another secret")
-        must(not _verifies(webhook, delivery, ()), "webhook", "a delivery is verified without any secret")
+        must(not _verifies(webhook, deliveries[-1], others), "webhook", "a delivery is verified by another secret")
+        must(not _verifies(webhook, deliveries[-1], ()), "webhook", "a delivery is verified without any secret")
 
-    def test_a_bare_body_is_not_verified(self, world: World) -> None:
+    def test_a_bare_body_is_not_verified(self, calls: Calls) -> None:
         """The headers of the signature are gone."""
-        _, webhook, secrets, deliveries = _delivered(world)
-        delivery = replace(_addressed(deliveries[-1], webhook, world), headers=())
-        if _verifies(webhook, delivery, secrets):
+        webhook, secrets, deliveries = _delivered(calls)
+        if _verifies(webhook, replace(deliveries[-1], headers=()), secrets):
             raise NotSupported("this scheme signs in the body")
 
-    def test_an_event_names_the_call_and_says_what_its_answer_said(self, world: World) -> None:
+    def test_an_event_names_the_call_and_says_what_its_answer_said(self, calls: Calls) -> None:
         """Our key where the contract says that events can settle; the same object, and the same end."""
-        calls = _hearing(world)
+        _hearing(calls)
         sent = calls.made()
         event = _about(calls, sent)
         _agree(event, sent)
         if calls.contract.lookup.by_id and sent.reference is not None:
             for way in calls.by_id(sent, sent.reference):
                 look, _ = calls.look(calls.question(sent, sent.reference), way)
-                told = f"the event says {event.reference}, the look-up {getattr(look, 'reference', None)}"
-                must(getattr(look, "reference", None) == event.reference, "webhook.reference", told)
+                message = f"the event says {event.reference}, the look-up {getattr(look, 'reference', None)}"
+                must(getattr(look, "reference", None) == event.reference, "webhook.reference", message)
 
-    def test_an_event_settles_a_lost_answer(self, world: World) -> None:
+    def test_an_event_settles_a_lost_answer(self, calls: Calls) -> None:
         """Nothing is known of the object but the key."""
-        calls = _hearing(world)
+        _hearing(calls)
         applies(calls.contract.events, "webhook.key: events do not name our key")
         sent = calls.lost(Fault.ACT_THEN_DROP)
         event = _about(calls, sent)
         if calls.contract.event.fetch or event.bare:
             must(event.reference is not None, "webhook.reference", "the event has none, so nothing can be fetched")
             return
-        told = f"the event about a call whose answer was lost is no proof: {event.note}"
-        must(isinstance(event.said, Succeeded | Pending), "outcome", told)
+        message = f"the event about a call whose answer was lost is no proof: {event.note}"
+        must(isinstance(event.said, Succeeded | Pending), "outcome", message)
 
-    def test_an_event_about_a_refusal_is_no_success(self, world: World) -> None:
+    def test_an_event_about_a_refusal_is_no_success(self, calls: Calls) -> None:
         """Where there is one at all."""
-        calls = _hearing(world)
+        _hearing(calls)
         sent = calls.send(Fault.DECLINE)
         for event in _of_its_kind(calls, sent):
-            told = f"the event {event.type} about a declined call is read as {event.said and name(event.said)}"
-            must(event.key != sent.key or not isinstance(event.said, Succeeded | Pending), "outcome", told)
+            message = f"the event {event.type} about a declined call is read as {event.said and name(event.said)}"
+            must(event.key != sent.key or not isinstance(event.said, Succeeded | Pending), "outcome", message)
 
 
-def _hearing(world: World) -> Calls:
-    calls = Calls(world)
+def _hearing(calls: Calls) -> None:
     applies(calls.provider.webhook is not None, "webhook is not there")
-    return calls
 
 
-def _delivered(world: World) -> tuple[Calls, Webhook, tuple[bytes, ...], list[Signed]]:
-    calls = _hearing(world)
+def _delivered(calls: Calls) -> tuple[Webhook, tuple[bytes, ...], list[Signed]]:
+    """The webhook, its secrets for the account of the world, and the deliveries after a healthy call."""
+    _hearing(calls)
     webhook = calls.provider.webhook
     assert webhook is not None
     calls.made()
-    deliveries = list(world.deliveries())
+    account = calls.world.account
+    deliveries = [replace(each, url=each.url or webhook.urls.get(account)) for each in calls.world.deliveries()]
     world_must(bool(deliveries), "World.deliveries has nothing after a healthy call")
-    secrets = webhook.secrets.get(world.account, ())
-    must(bool(secrets), "webhook.secrets", f"the account {world.account} has none, so nothing is ever verified")
-    return calls, webhook, secrets, deliveries
-
-
-def _addressed(delivery: Signed, webhook: Webhook, world: World) -> Signed:
-    return delivery if delivery.url is not None else replace(delivery, url=webhook.urls.get(world.account))
+    secrets = webhook.secrets.get(account, ())
+    must(bool(secrets), "webhook.secrets", f"the account {account} has none, so nothing is ever verified")
+    return webhook, secrets, deliveries
 
 
 def _verifies(webhook: Webhook, delivery: Signed, secrets: tuple[bytes, ...]) -> bool:
@@ -127,13 +120,9 @@ def _changed(delivery: Signed) -> Iterator[Signed]:
 
 
 def _meaning(calls: Calls, body: bytes) -> object:
-    return _told(calls.provider.read_events(body))
-
-
-def _told(events: tuple[Event, ...] | None) -> object:
-    if events is None:
-        return None
-    return [(each.key, each.reference, each.said, each.later, each.ours) for each in events]
+    """What the events of a delivery say; None where it cannot be read."""
+    events = calls.provider.read_events(body)
+    return events and [(each.key, each.reference, each.said, each.later, each.ours) for each in events]
 
 
 def _of_its_kind(calls: Calls, sent: SentCall) -> list[Event]:
@@ -163,5 +152,4 @@ def _agree(event: Event, sent: SentCall) -> None:
     if event.said is None:
         must(event.bare, "outcome", f"no rule takes the object of the event for an end: {event.note}")
         return
-    told = f"the event says {name(event.said)}, the answer {sent.word}"
-    must(not isinstance(event.said, Refused), "outcome", told)
+    must(not isinstance(event.said, Refused), "outcome", f"the event says {name(event.said)}, the answer {sent.word}")

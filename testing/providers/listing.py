@@ -6,24 +6,22 @@ from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.domain.provider import Item
 from idem.testing.providers.calls import AROUND, Calls, around
 from idem.testing.providers.errors import Broken, NotSupported, applies, must, world_must
-from idem.testing.providers.world import World
 
 
 class ListingRules:
     """Rules about `listing` and `read_listing`."""
 
-    def test_the_list_shows_what_was_made(self, world: World) -> None:
+    def test_the_list_shows_what_was_made(self, calls: Calls) -> None:
         """After the horizon, with the reference of the answer, and as the answer said it."""
-        calls = _listed(world)
+        _listed(calls)
         sent = calls.made()
         calls.past_the_horizon()
         item = _only(_items(calls, [sent.at]), sent.reference)
-        told = f"the list shows {item.said!r} for a call that was answered {sent.word}"
-        must(item.said is not None, "list", told)
+        must(item.said is not None, "list", f"the list shows {item.said!r} for a call that was answered {sent.word}")
 
-    def test_the_list_shows_whose_an_object_is(self, world: World) -> None:
+    def test_the_list_shows_whose_an_object_is(self, calls: Calls) -> None:
         """By the key, or by this deployment's mark."""
-        calls = _listed(world)
+        _listed(calls)
         sent = calls.made()
         calls.past_the_horizon()
         item = _only(_items(calls, [sent.at]), sent.reference)
@@ -36,48 +34,46 @@ class ListingRules:
                 "the list shows neither key nor mark: only references tell whose it is",
             )
 
-    def test_the_list_shows_others_as_others(self, world: World) -> None:
+    def test_the_list_shows_others_as_others(self, calls: Calls) -> None:
         """What somebody else made in the account is not this deployment's."""
-        calls = _listed(world)
+        _listed(calls)
         sent = calls.made()
         known = {each.reference for each in _items(calls, [sent.at])}
-        world.foreign()
+        calls.world.foreign()
         calls.past_the_horizon()
         others = [each for each in _items(calls, [sent.at]) if each.reference not in known | {sent.reference}]
         world_must(bool(others), "World.foreign made nothing that the list shows")
         for each in others:
-            told = f"somebody else's object {each.reference} is taken for this deployment's"
-            must(not each.ours and each.key != sent.key, "mark", told)
+            message = f"somebody else's object {each.reference} is taken for this deployment's"
+            must(not each.ours and each.key != sent.key, "mark", message)
 
-    def test_the_list_goes_on_to_its_end(self, world: World) -> None:
+    def test_the_list_goes_on_to_its_end(self, calls: Calls) -> None:
         """One object more than a page holds: all are there, on more than one page."""
-        calls = _listed(world)
-        if world.page_size is None:
+        _listed(calls)
+        if calls.world.page_size is None:
             raise NotSupported("World.page_size is not said: how many objects the list shows on one page")
-        sent = [calls.made() for _ in range(world.page_size + 1)]
+        sent = [calls.made() for _ in range(calls.world.page_size + 1)]
         calls.past_the_horizon()
         since, until = around([each.at for each in sent])
         items, pages = _walk(calls, since, until + calls.passed)
         must(pages > 1, "list.page", f"{len(sent)} objects were shown on {pages} page, and World.page_size is "
-             f"{world.page_size}")  # fmt: skip
+             f"{calls.world.page_size}")  # fmt: skip
         missing = {each.reference for each in sent} - {each.reference for each in items}
         must(not missing, "list.page", f"{len(missing)} of {len(sent)} objects are on none of its {pages} pages")
 
-    def test_the_list_keeps_to_its_time(self, world: World) -> None:
+    def test_the_list_keeps_to_its_time(self, calls: Calls) -> None:
         """What was made later is not in it, or says when it was made."""
-        calls = _listed(world)
+        _listed(calls)
         sent = calls.made()
         calls.past_the_horizon()
         items, _ = _walk(calls, sent.at - 30 * AROUND, sent.at - 10 * AROUND)
         for each in items:
-            told = f"the list of a time before it shows the object {each.reference}, and not when it was made"
-            must(each.reference != sent.reference or each.created is not None, "list.path", told)
+            message = f"the list of a time before it shows the object {each.reference}, and not when it was made"
+            must(each.reference != sent.reference or each.created is not None, "list.path", message)
 
 
-def _listed(world: World) -> Calls:
-    calls = Calls(world)
+def _listed(calls: Calls) -> None:
     applies(calls.contract.listed, "list is not there")
-    return calls
 
 
 def _walk(calls: Calls, since: float, until: float) -> tuple[list[Item], int]:
@@ -95,6 +91,6 @@ def _items(calls: Calls, moments: list[float]) -> list[Item]:
 def _only(items: list[Item], reference: str | None) -> Item:
     must(reference is not None, "object.reference", "the answer has none, so nothing of it is known again in the list")
     found = [each for each in items if each.reference == reference]
-    told = f"the list shows the object {reference} {len(found)} times among {len(items)} after the horizon"
-    must(len(found) == 1, "list", told)
+    message = f"the list shows the object {reference} {len(found)} times among {len(items)} after the horizon"
+    must(len(found) == 1, "list", message)
     return found[0]

@@ -10,7 +10,7 @@ import pytest
 from idem.outbox.domain.outcomes import Absent, Ambiguous, NotExecuted
 from idem.testing.providers.calls import Calls, settles, shown
 from idem.testing.providers.errors import NotSupported, applies, must, world_must
-from idem.testing.providers.world import Fault, World
+from idem.testing.providers.world import Fault
 
 LOST = (Fault.ACT_THEN_DROP, Fault.STALL, Fault.CUT_BODY, Fault.GATEWAY_PAGE, Fault.ERROR_AFTER_ACTING)
 OVERRUN: Final = 5.0
@@ -23,15 +23,14 @@ class Losing:
     """Rules about calls whose answer did not come."""
 
     @pytest.mark.parametrize("fault", LOST)
-    def test_a_lost_answer_is_ambiguous(self, world: World, fault: Fault) -> None:
+    def test_a_lost_answer_is_ambiguous(self, calls: Calls, fault: Fault) -> None:
         """The effect stands, and the answer says nothing: neither a success nor "not executed"."""
-        sent = Calls(world).lost(fault)
+        sent = calls.lost(fault)
         must(isinstance(sent.outcome, Ambiguous), "outcome", f"after {fault} the call is read as {sent.word}")
 
     @pytest.mark.parametrize("fault", LOST)
-    def test_a_lost_answer_is_settled_by_a_replay(self, world: World, fault: Fault) -> None:
+    def test_a_lost_answer_is_settled_by_a_replay(self, calls: Calls, fault: Fault) -> None:
         """The same bytes again: the object, and no second effect."""
-        calls = Calls(world)
         applies(calls.contract.replays, f'key.replay is "{calls.contract.key.replay}": nothing is sent again')
         sent = calls.lost(fault)
         again = calls.send(again=sent)
@@ -40,55 +39,49 @@ class Losing:
             raise NotSupported("this provider repeats its 500: replays settle it never, look-ups and events do")
         must(again.proves, "key.replay", f"the replay after {fault} proves nothing: {again.word}")
         third = calls.send(again=sent)
-        told = f"two replays give the references {again.reference} and {third.reference}"
-        must(third.reference == again.reference, "key.replay", told)
+        message = f"two replays give the references {again.reference} and {third.reference}"
+        must(third.reference == again.reference, "key.replay", message)
 
     @pytest.mark.parametrize("fault", LOST)
-    def test_a_lost_answer_is_settled_by_each_look_up(self, world: World, fault: Fault) -> None:
+    def test_a_lost_answer_is_settled_by_each_look_up(self, calls: Calls, fault: Fault) -> None:
         """After the horizon every way to ask shows the object, and all of them the same."""
-        calls = Calls(world)
         sent = calls.lost(fault)
         calls.past_the_horizon()
         found: dict[str, str | None] = {}
-        for way in calls.ways(sent):
-            look, _ = calls.look(calls.question(sent), way)
-            told = f"after {fault} and the horizon, {way.path} says {shown(look)} about an effect that stands"
-            must(settles(look), "lookup.horizon" if isinstance(look, Absent) else "lookup", told)
+        for way, look in calls.lookups(sent):
+            message = f"after {fault} and the horizon, {way.path} says {shown(look)} about an effect that stands"
+            must(settles(look), "lookup.horizon" if isinstance(look, Absent) else "lookup", message)
             found[way.path] = getattr(look, "reference", None)
-        told = f"the ways to ask show different objects: {found}"
-        must(len(set(found.values())) == 1, "lookup", told)
+        must(len(set(found.values())) == 1, "lookup", f"the ways to ask show different objects: {found}")
         if calls.contract.replays and fault is not Fault.ERROR_AFTER_ACTING:
             again = calls.send(again=sent)
-            told = f"the look-up shows {set(found.values())}, a replay {again.reference}"
-            must({again.reference} == set(found.values()), "lookup", told)
+            message = f"the look-up shows {set(found.values())}, a replay {again.reference}"
+            must({again.reference} == set(found.values()), "lookup", message)
 
-    def test_a_stalled_call_ends_at_its_deadline(self, world: World) -> None:
+    def test_a_stalled_call_ends_at_its_deadline(self, calls: Calls) -> None:
         """Whoever makes the call: what goes on behind its back might send after its row was given to others."""
-        calls, began = Calls(world), time.monotonic()
+        began = time.monotonic()
         calls.lost(Fault.STALL)
-        took, deadline = time.monotonic() - began, min(world.patience, calls.contract.deadline)
-        told = f"a call with a deadline of {deadline:g} s was over after {took:.0f} s"
-        must(took < deadline + OVERRUN, "deadline", told)
+        took, deadline = time.monotonic() - began, min(calls.world.patience, calls.contract.deadline)
+        message = f"a call with a deadline of {deadline:g} s was over after {took:.0f} s"
+        must(took < deadline + OVERRUN, "deadline", message)
 
     @pytest.mark.parametrize("fault", NEVER_ACTED)
-    def test_what_never_acted_is_no_proof_and_not_found(self, world: World, fault: Fault) -> None:
+    def test_what_never_acted_is_no_proof_and_not_found(self, calls: Calls, fault: Fault) -> None:
         """After the horizon every way to ask says that there is nothing."""
-        calls = Calls(world)
         sent = calls.send(fault)
         world_must(sent.made == 0, f"the fault {fault} is not to act, but it had {sent.made} effects")
         must(not sent.proves, "outcome", f"after {fault}, which did nothing, the call is read as {sent.word}")
         if isinstance(sent.outcome, NotExecuted):
-            told = f"the connection broke after the request, and the call is read as {sent.word}"
-            must(fault is not Fault.DROP_BEFORE_ACTING, "outcome", told)
+            message = f"the connection broke after the request, and the call is read as {sent.word}"
+            must(fault is not Fault.DROP_BEFORE_ACTING, "outcome", message)
         calls.past_the_horizon()
-        for way in calls.ways(sent):
-            look, _ = calls.look(calls.question(sent), way)
-            told = f"after {fault} and the horizon, {way.path} says {shown(look)} about nothing"
-            must(isinstance(look, Absent), "lookup", told)
+        for way, look in calls.lookups(sent):
+            message = f"after {fault} and the horizon, {way.path} says {shown(look)} about nothing"
+            must(isinstance(look, Absent), "lookup", message)
 
-    def test_a_cached_failure_is_not_replayed_for_ever(self, world: World) -> None:
+    def test_a_cached_failure_is_not_replayed_for_ever(self, calls: Calls) -> None:
         """A 500 that the key keeps: the replay gets it again, and has no effect; the contract may call it cached."""
-        calls = Calls(world)
         applies(calls.contract.replays, "key: nothing is ever sent again under a key")
         sent = calls.send(Fault.ERROR_CACHED)
         world_must(sent.made == 0, "the fault 500_cached had an effect")
@@ -98,22 +91,20 @@ class Losing:
             raise NotSupported("this provider keeps no 500 under the key: the replay was carried out")
         must(isinstance(again.outcome, Ambiguous), "outcome", f"a 500 that came again is read as {again.word}")
 
-    def test_what_acts_late_is_found_in_the_end(self, world: World) -> None:
+    def test_what_acts_late_is_found_in_the_end(self, calls: Calls) -> None:
         """Not a proof of anything when it was sent, and there after `late` and the horizon."""
-        calls = Calls(world)
-        told = "flight_limit", f"a request may still be acted upon after {world.late} s"
-        must(world.late <= calls.contract.flight_limit, *told)
+        late = calls.world.late
+        must(late <= calls.contract.flight_limit, "flight_limit", f"a request may still be acted upon after {late} s")
         sent = calls.send(Fault.ACT_LATE)
         must(isinstance(sent.outcome, Ambiguous), "outcome", f"a call without an answer is read as {sent.word}")
-        world.settle_late()
+        calls.world.settle_late()
         calls.past_the_horizon()
-        for way in calls.ways(sent):
-            look, _ = calls.look(calls.question(sent), way)
+        for way, look in calls.lookups(sent):
             must(settles(look), "lookup", f"{way.path} says {shown(look)} about an effect that came late")
 
-    def test_a_lost_answer_can_be_settled_at_all(self, world: World) -> None:
+    def test_a_lost_answer_can_be_settled_at_all(self, calls: Calls) -> None:
         """By a replay, a look-up, a cancel or an event; or the contract says who decides."""
-        contract = Calls(world).contract
+        contract = calls.contract
         ways = contract.replays, contract.lookup.possible, contract.events, contract.cancel is not None
         if not any(ways):
             raise NotSupported(f'nothing can tell what happened: on_unsettleable is "{contract.on_unsettleable}"')

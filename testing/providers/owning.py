@@ -14,7 +14,7 @@ from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk
 from idem.testing.providers.calls import Calls, around, shown
 from idem.testing.providers.errors import NotSupported, applies, must
-from idem.testing.providers.world import Fault, World
+from idem.testing.providers.world import Fault
 
 ITS_OWN: Final = (
     Fault.DECLINE, Fault.REFUSED_REQUEST, Fault.PENDING, Fault.REQUIRES_ACTION, Fault.TOO_MANY_REQUESTS,
@@ -26,23 +26,23 @@ ITS_OWN: Final = (
 class Owning:
     """Rules about `answers_carry`; a contract without it is not asked."""
 
-    def test_every_answer_to_a_call_carries_the_header(self, world: World) -> None:
+    def test_every_answer_to_a_call_carries_the_header(self, calls: Calls) -> None:
         """A success, a repeated send, wrong credentials, and each answer that the world can show: one that lacks the
         header would count as nobody's."""
-        calls = _calls(world)
+        _must_carry(calls)
         first = calls.send()
         calls.send(again=first)
         for fault in ITS_OWN:
             with suppress(NotSupported):
                 calls.send(fault)
         with suppress(NotSupported):
-            calls.send(account=world.stranger())
+            calls.send(account=calls.world.stranger())
         calls.cancel(first)
         _carried(calls)
 
-    def test_every_answer_to_a_question_carries_the_header(self, world: World) -> None:
+    def test_every_answer_to_a_question_carries_the_header(self, calls: Calls) -> None:
         """Each look-up, about a call that was made and about one that was not; and the list."""
-        calls = _calls(world)
+        _must_carry(calls)
         sent = calls.send()
         nothing = replace(sent, key=str(uuid4()))
         for asked in (calls.question(sent, sent.reference), calls.question(nothing)):
@@ -55,21 +55,19 @@ class Owning:
         _carried(calls)
 
     @pytest.mark.parametrize("fault", [Fault.PROXY_PAGE, Fault.GATEWAY_PAGE])
-    def test_an_answer_without_the_header_proves_nothing(self, world: World, fault: Fault) -> None:
+    def test_an_answer_without_the_header_proves_nothing(self, calls: Calls, fault: Fault) -> None:
         """What something in between says of a call and of a question, whatever its status."""
-        calls = _calls(world)
+        _must_carry(calls)
         sent = calls.send(fault)
         must(isinstance(sent.outcome, Ambiguous), "answers_carry", f"{fault} is read as {sent.word}")
         for way in calls.ways(sent):
-            world.next_look("proxy_page")
+            calls.world.next_look("proxy_page")
             look, _ = calls.look(calls.question(sent), way)
             must(isinstance(look, CouldNotAsk), "answers_carry", f"a proxy's page is read as {shown(look)}")
 
 
-def _calls(world: World) -> Calls:
-    calls = Calls(world)
+def _must_carry(calls: Calls) -> None:
     applies(calls.contract.answers_carry is not None, "answers_carry names no header")
-    return calls
 
 
 def _carried(calls: Calls) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from typing import Any, Final, get_args
-from uuid import uuid4
 
 import pytest
 
@@ -16,7 +15,7 @@ from idem.outbox.domain.provider import Question
 from idem.testing.providers import answers
 from idem.testing.providers.calls import Calls, SentCall, shown
 from idem.testing.providers.errors import must, world_must
-from idem.testing.providers.world import Fault, World
+from idem.testing.providers.world import Fault
 
 OF_THE_LINE: Final = frozenset({405, 411, 421, 426, 428, 431, 501, 505, 511})
 """Statuses of whoever stands in between, which say that a request as such went no further: `NotExecuted(config)`."""
@@ -25,9 +24,8 @@ OF_THE_LINE: Final = frozenset({405, 411, 421, 426, 428, 431, 501, 505, 511})
 class ReadingRules:
     """Rules about `classify`, `read_look`, `next_page`, `read_cancel`, `read_listing` and `read_events`."""
 
-    def test_reading_never_raises(self, world: World) -> None:
+    def test_reading_never_raises(self, calls: Calls) -> None:
         """Every answer that a socket can bring has an outcome, the same one each time."""
-        calls = Calls(world)
         sent = calls.made()
         question, asked = _asked(calls, sent)
 
@@ -48,9 +46,8 @@ class ReadingRules:
 
         answers.for_each(look, tuple(each.body for each in sent.answers))
 
-    def test_a_cut_answer_proves_nothing(self, world: World) -> None:
+    def test_a_cut_answer_proves_nothing(self, calls: Calls) -> None:
         """Of a real answer every beginning is read, as the line was cut there, and as if it ended there."""
-        calls = Calls(world)
         calls.over_http()
         sent = calls.made()
         world_must(bool(sent.answers), "a healthy call showed no answer")
@@ -62,9 +59,8 @@ class ReadingRules:
             where = f"the first {end} of {len(real.body)} bytes of an answer are read as {name(found)}"
             must(isinstance(found, Ambiguous), "outcome", where)
 
-    def test_a_cut_look_proves_nothing(self, world: World) -> None:
+    def test_a_cut_look_proves_nothing(self, calls: Calls) -> None:
         """The same of the answer to a question: neither there nor absent."""
-        calls = Calls(world)
         calls.over_http()
         sent = calls.made()
         calls.past_the_horizon()
@@ -75,32 +71,30 @@ class ReadingRules:
             whole = seen[0]
             for part in (replace(whole, complete=False), *_beginnings(whole)):
                 found, _ = calls.provider.read_look(part, question, way)
-                told = f"a part of the answer to {way.path} is read as {shown(found)}"
-                must(isinstance(found, CouldNotAsk), "lookup", told)
+                message = f"a part of the answer to {way.path} is read as {shown(found)}"
+                must(isinstance(found, CouldNotAsk), "lookup", message)
 
-    def test_a_proxys_page_proves_nothing(self, world: World) -> None:
+    def test_a_proxys_page_proves_nothing(self, calls: Calls) -> None:
         """A page that is not the provider's, under every status: no proof, no refusal, no absence."""
-        calls = Calls(world)
         sent = calls.made()
         question, asked = _asked(calls, sent)
         for status in answers.STATUSES:
             for page in answers.PAGES:
                 response = Response(status, {"content-type": "text/html"}, page)
                 outcome, _ = calls.provider.classify(response)
-                told = f"a proxy's page with HTTP {status} is read as {name(outcome)}"
-                must(_is_modest(outcome, status), "outcome", told)
+                message = f"a proxy's page with HTTP {status} is read as {name(outcome)}"
+                must(_is_modest(outcome, status), "outcome", message)
                 for way in asked:
                     look, _ = calls.provider.read_look(response, question, way)
-                    told = f"a proxy's page with HTTP {status} is read as {shown(look)} by the question {way.path}"
-                    must(isinstance(look, CouldNotAsk), "lookup", told)
+                    message = f"a proxy's page with HTTP {status} is read as {shown(look)} by the question {way.path}"
+                    must(isinstance(look, CouldNotAsk), "lookup", message)
                 voided, _ = calls.provider.read_cancel(response, question)
-                told = f"a proxy's page with HTTP {status} is read as {shown(voided)}"
-                must(isinstance(voided, CouldNotAsk), "cancel_by_key", told)
+                message = f"a proxy's page with HTTP {status} is read as {shown(voided)}"
+                must(isinstance(voided, CouldNotAsk), "cancel_by_key", message)
 
     @pytest.mark.parametrize("fault", [Fault.PROXY_PAGE, Fault.GATEWAY_PAGE])
-    def test_a_page_on_the_line_proves_nothing(self, world: World, fault: Fault) -> None:
+    def test_a_page_on_the_line_proves_nothing(self, calls: Calls, fault: Fault) -> None:
         """The same as it comes over a socket; a gateway's 502 may stand for an effect."""
-        calls = Calls(world)
         sent = calls.send(fault)
         acts = fault is Fault.GATEWAY_PAGE
         world_must(sent.made == acts, f"the fault {fault} had {sent.made} effects")
@@ -108,29 +102,27 @@ class ReadingRules:
         must(modest and sent.outcome != NotExecuted("request"), "outcome", f"{fault} is read as {sent.word}")
 
     @pytest.mark.parametrize("fault", ["503", "429", "proxy_page", "cut_body"])
-    def test_a_question_that_fails_is_no_absence(self, world: World, fault: str) -> None:
+    def test_a_question_that_fails_is_no_absence(self, calls: Calls, fault: str) -> None:
         """Else a provider in trouble "says" that it has nothing, and the call is made again."""
-        calls = Calls(world)
         sent = calls.made()
         calls.past_the_horizon()
         for way in calls.ways(sent):
-            world.next_look(fault)
+            calls.world.next_look(fault)
             look, _ = calls.look(calls.question(sent), way)
-            told = f"the question {way.path}, met by {fault}, is read as {shown(look)}"
-            must(isinstance(look, CouldNotAsk), "lookup", told)
+            message = f"the question {way.path}, met by {fault}, is read as {shown(look)}"
+            must(isinstance(look, CouldNotAsk), "lookup", message)
 
-    def test_what_is_absent_is_not_absent_in_the_answer_to_a_write(self, world: World) -> None:
+    def test_what_is_absent_is_not_absent_in_the_answer_to_a_write(self, calls: Calls) -> None:
         """`Absent` is the word of a look-up alone."""
-        calls = Calls(world)
         calls.over_http()
-        key = str(uuid4())
-        sent = SentCall(key, calls.freeze(key), Ambiguous(), calls.made().seen, 0, time.time())
+        calls.made()
+        sent = calls.never_sent()
         for way in calls.ways(sent):
             _, seen = calls.look(calls.question(sent), way)
             for response in seen:
                 outcome, _ = calls.provider.classify(response)
-                told = f"the answer to a question about nothing, read as one to a write, is {name(outcome)}"
-                must(not isinstance(outcome, Absent) and not settles_write(outcome), "outcome", told)
+                message = f"the answer to a question about nothing, read as one to a write, is {name(outcome)}"
+                must(not isinstance(outcome, Absent) and not settles_write(outcome), "outcome", message)
 
 
 def settles_write(outcome: Outcome) -> bool:
@@ -159,5 +151,5 @@ def _read(function: str, response: Response, call: Any, *given: Any) -> Any:
     try:
         return call(*given)
     except Exception as error:
-        told = f"it raised {type(error).__name__} for HTTP {response.status} with {len(response.body)} bytes: {error}"
-        must(False, function, told)
+        where = f"for HTTP {response.status} with {len(response.body)} bytes"
+        must(False, function, f"it raised {type(error).__name__} {where}: {error}")

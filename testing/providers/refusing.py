@@ -18,7 +18,7 @@ from idem.outbox.domain.outcomes import (
 )
 from idem.testing.providers.calls import Calls, shown
 from idem.testing.providers.errors import applies, must, world_must
-from idem.testing.providers.world import Fault, World
+from idem.testing.providers.world import Fault
 
 SHOWN_BY: Final[dict[str, tuple[Fault, tuple[type[Any], ...]]]] = {
     "refused": (Fault.DECLINE, (Refused,)),
@@ -35,57 +35,50 @@ SHOWN_BY: Final[dict[str, tuple[Fault, tuple[type[Any], ...]]]] = {
 class Refusing:
     """Rules about refusals, and which outcomes this world can show."""
 
-    def test_wrong_credentials_are_a_mistake_of_the_configuration(self, world: World) -> None:
+    def test_wrong_credentials_are_a_mistake_of_the_configuration(self, calls: Calls) -> None:
         """Never a refusal: that would complete every key of an hour with our own mistake."""
-        calls = Calls(world)
-        sent = calls.send(account=world.stranger())
+        sent = calls.send(account=calls.world.stranger())
         world_must(sent.made == 0, "a call with wrong credentials had an effect")
-        told = f"a call with wrong credentials is read as {sent.word}, not as not_executed:config"
-        must(sent.outcome == NotExecuted("config"), "outcome", told)
+        message = f"a call with wrong credentials is read as {sent.word}, not as not_executed:config"
+        must(sent.outcome == NotExecuted("config"), "outcome", message)
 
-    def test_wrong_credentials_find_nothing_and_prove_nothing(self, world: World) -> None:
+    def test_wrong_credentials_find_nothing_and_prove_nothing(self, calls: Calls) -> None:
         """A question with them could not be asked; "not found" would be an absence."""
-        calls = Calls(world)
-        sent, stranger = calls.made(), world.stranger()
+        sent, stranger = calls.made(), calls.world.stranger()
         calls.past_the_horizon()
-        for way in calls.ways(sent):
-            look, _ = calls.look(calls.question(sent), way, stranger)
-            told = f"{way.path}, asked with wrong credentials, says {shown(look)}"
-            must(isinstance(look, CouldNotAsk), "lookup", told)
+        for way, look in calls.lookups(sent, stranger):
+            message = f"{way.path}, asked with wrong credentials, says {shown(look)}"
+            must(isinstance(look, CouldNotAsk), "lookup", message)
 
-    def test_throttling_is_what_the_contract_says(self, world: World) -> None:
+    def test_throttling_is_what_the_contract_says(self, calls: Calls) -> None:
         """throttles_before_execution: nothing was done. Without it a 429 is ambiguous."""
-        calls = Calls(world)
         sent = calls.send(Fault.TOO_MANY_REQUESTS)
         must(not sent.proves, "outcome", f"a 429 is read as {sent.word}")
         if calls.contract.throttles_before_execution:
-            told = "the limiter is said to stand before execution, but a call that was answered 429 had its effect"
-            must(sent.made == 0, "throttles_before_execution", told)
-        told = f"a 429 of a call that had an effect is read as {sent.word}"
-        must(sent.made == 0 or isinstance(sent.outcome, Ambiguous), "outcome", told)
+            message = "the limiter is said to stand before execution, but a call that was answered 429 had its effect"
+            must(sent.made == 0, "throttles_before_execution", message)
+        message = f"a 429 of a call that had an effect is read as {sent.word}"
+        must(sent.made == 0 or isinstance(sent.outcome, Ambiguous), "outcome", message)
 
-    def test_a_decline_is_a_refusal_without_an_effect(self, world: World) -> None:
+    def test_a_decline_is_a_refusal_without_an_effect(self, calls: Calls) -> None:
         """The provider's decision: an answer, and final."""
-        calls = Calls(world)
         sent = calls.send(Fault.DECLINE)
         world_must(sent.made == 0, "the fault decline had an effect")
         must(isinstance(sent.outcome, Refused), "outcome", f"a declined call is read as {sent.word}")
 
     @pytest.mark.parametrize("shown_as", SHOWN_BY)
-    def test_an_outcome_that_the_world_can_show(self, world: World, shown_as: str) -> None:
+    def test_an_outcome_that_the_world_can_show(self, calls: Calls, shown_as: str) -> None:
         """One test for each outcome: those that are skipped could not be shown here, and are checked by nothing."""
         fault, kinds = SHOWN_BY[shown_as]
-        calls = Calls(world)
         sent = calls.send(fault)
         must(isinstance(sent.outcome, kinds), "outcome", f"what {fault} shows is read as {sent.word}")
         _is_no_lie(sent.outcome, sent.made, fault)
 
-    def test_further_statuses_are_sorted(self, world: World) -> None:
+    def test_further_statuses_are_sorted(self, calls: Calls) -> None:
         """Each that the world can show besides: final, answer, pending or refused, but never ambiguous."""
-        applies(bool(world.further), "World.further names no further statuses")
-        calls = Calls(world)
+        applies(bool(calls.world.further), "World.further names no further statuses")
         unsorted = []
-        for fault in world.further:
+        for fault in calls.world.further:
             sent = calls.send(fault)
             if not sent.proves:
                 unsorted.append(f"{fault}: {sent.word}")
@@ -94,8 +87,8 @@ class Refusing:
 
 def _is_no_lie(outcome: Outcome, made: int, fault: Fault) -> None:
     if made:
-        told = f"{fault} had an effect, and is read as {name(outcome)}"
-        must(not isinstance(outcome, NotExecuted | Refused), "outcome", told)
+        message = f"{fault} had an effect, and is read as {name(outcome)}"
+        must(not isinstance(outcome, NotExecuted | Refused), "outcome", message)
     else:
-        told = f"{fault} had no effect, and is read as {name(outcome)}"
-        must(not isinstance(outcome, Succeeded | Pending), "outcome", told)
+        message = f"{fault} had no effect, and is read as {name(outcome)}"
+        must(not isinstance(outcome, Succeeded | Pending), "outcome", message)

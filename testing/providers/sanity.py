@@ -11,7 +11,6 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Says
 from idem.testing.providers.calls import Calls
 from idem.testing.providers.errors import applies, must
-from idem.testing.providers.world import World
 
 CONCLUDE = frozenset({Says.FINAL, Says.ANSWER, Says.PENDING})
 
@@ -19,9 +18,9 @@ CONCLUDE = frozenset({Says.FINAL, Says.ANSWER, Says.PENDING})
 class Sanity:
     """Rules about the contract as data."""
 
-    def test_the_contract_is_one_that_start_up_takes(self, world: World) -> None:
+    def test_the_contract_is_one_that_start_up_takes(self, calls: Calls) -> None:
         """`idem config check` has no error about it."""
-        provider, worker = world.provider, InstallationSettings().worker
+        provider, worker = calls.world.provider, InstallationSettings().worker
         found = contract_checks.check(
             provider.contract,
             lease=worker.lease,
@@ -33,26 +32,23 @@ class Sanity:
         errors = [str(each) for each in found if each.level == "error"]
         must(not errors, "contract", "; ".join(errors))
 
-    def test_a_healthy_call_fits_into_the_deadline(self, world: World) -> None:
+    def test_a_healthy_call_fits_into_the_deadline(self, calls: Calls) -> None:
         """With room: what takes longer than the deadline is unknown every time."""
-        calls = Calls(world)
         sent = calls.made()
         took, deadline = sent.seen.elapsed or 0.0, calls.contract.deadline
-        told = f"a healthy call took {took:.1f} s, and is given up after {deadline:g} s"
-        must(took < deadline / 2, "deadline", told)
+        must(took < deadline / 2, "deadline", f"a healthy call took {took:.1f} s, and is given up after {deadline:g} s")
 
-    def test_keys_are_remembered_for_longer_than_a_call_may_fly(self, world: World) -> None:
+    def test_keys_are_remembered_for_longer_than_a_call_may_fly(self, calls: Calls) -> None:
         """Else a replay could arrive after the provider has forgotten the key."""
-        contract = world.provider.contract
+        contract = calls.world.provider.contract
         applies(contract.replays, "key: nothing is ever sent again under a key")
-        told = f"{contract.key.margin:g} s are kept away from its end, less than a call may be on its way"
-        must(contract.key.margin >= contract.flight_limit, "key.margin", told)
-        told = f"the first look is at {contract.schedule[0]:g} s, after the last replay"
-        must(contract.schedule[0] < contract.replay_window, "schedule", told)
+        message = f"{contract.key.margin:g} s are kept away from its end, less than a call may be on its way"
+        must(contract.key.margin >= contract.flight_limit, "key.margin", message)
+        message = f"the first look is at {contract.schedule[0]:g} s, after the last replay"
+        must(contract.schedule[0] < contract.replay_window, "schedule", message)
 
-    def test_what_is_final_stays_so(self, world: World) -> None:
+    def test_what_is_final_stays_so(self, calls: Calls) -> None:
         """Asked again after the horizon, an object that was called final still is."""
-        calls = Calls(world)
         applies(calls.contract.lookup.by_id, "lookup.by_id is not there")
         sent = calls.made()
         final = isinstance(sent.outcome, Succeeded) and not sent.outcome.interim
@@ -60,5 +56,4 @@ class Sanity:
         calls.past_the_horizon()
         for way in calls.by_id(sent, str(sent.reference)):
             look, _ = calls.look(calls.question(sent, sent.reference), way)
-            told = f"it was called final, and is now read as {look}"
-            must(isinstance(look, Succeeded), "outcome", told)
+            must(isinstance(look, Succeeded), "outcome", f"it was called final, and is now read as {look}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from idem.testing.providers.calls import Calls
 from idem.testing.providers.freezing import Freezing
 from idem.testing.providers.hearing import Hearing
 from idem.testing.providers.listing import ListingRules
@@ -34,3 +35,8 @@ class ProviderConformance(
         """To be overridden: the provider's sandbox or double, and the switch for its faults, new for each test."""
         pytest.fail("give your subclass of ProviderConformance a fixture `world`", pytrace=False)
         yield
+
+    @pytest.fixture
+    def calls(self, world: World) -> Calls:
+        """The calls of one test, to its world."""
+        return Calls(world)

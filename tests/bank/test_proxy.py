@@ -1,4 +1,7 @@
-"""The proxy that cuts databases and providers off: once it is away, nobody is let by."""
+"""The proxy that cuts databases and providers off: once it is away, nobody is let by.
+
+Behind it are servers of bare TCP, because the proxy knows no HTTP.
+"""
 
 import asyncio
 import socket

@@ -1,4 +1,7 @@
-"""Raw-socket servers that misbehave, a call with the usual arguments, and a provider that reads JSON."""
+"""Raw-socket servers that misbehave, a call with the usual arguments, and a provider that reads JSON.
+
+What is sent byte by byte is the subject here, so these servers are not `fix_server`.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +80,9 @@ Handler = Callable[[Wire], Awaitable[None]]
 
 @dataclass
 class Server:
-    """`full` holds the complete requests, `connections` counts, `bytes` counts what was read by `rest`."""
+    """`full` holds the complete requests, `stray` what `drinks` read; `connections` counts."""
 
+    listening: asyncio.Server = field(init=False)
     port: int = 0
     connections: int = 0
     full: list[bytes] = field(default_factory=list)
@@ -112,9 +116,9 @@ async def serve() -> AsyncIterator[Callable[..., Awaitable[Server]]]:
                 server.done.set()
                 writer.close()
 
-        listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
-        running.append(listening)
-        server.port = listening.sockets[0].getsockname()[1]
+        server.listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+        running.append(server.listening)
+        server.port = server.listening.sockets[0].getsockname()[1]
         return server
 
     yield start

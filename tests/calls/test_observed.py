@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anyio
+import fix_server
 import httpx
 import pytest
 from calls.exceptions import ALLOWED, exception_classes, made
@@ -186,18 +187,9 @@ async def test_r2_a_second_send_by_the_transport_is_stopped_and_never_not_sent(
             return
         await wire.request()
         if not alive:
-            listening[0].close()
+            server.listening.close()
 
-    listening: list[Any] = []
-    start = asyncio.start_server
-
-    async def kept(*given: Any, **more: Any) -> Any:
-        listening.append(await start(*given, **more))
-        return listening[0]
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(asyncio, "start_server", kept)
-        server = await serve(dies)
+    server = await serve(dies)
     client = httpx.AsyncClient(transport=SendsAgain(trust_env=False), trust_env=False)
     ended = await dial(server.origin, client=client)
     assert isinstance(ended, Lost), ended
@@ -256,21 +248,16 @@ def test_every_other_exception_is_ambiguous(cls: type[BaseException], where: str
         raise BaseExceptionGroup("told", [made(cls)]) if grouped else made(cls)
 
     async def sent() -> Any:
-        async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.close()
-
-        listening = await asyncio.start_server(answers, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        account = Account("main", f"http://127.0.0.1:{port}")
-        lane = Lane(HttpProvider(CONTRACT, {"main": account}), account, slots=1, margin=0.5, tls=CONTEXT)
-        try:
-            with pytest.MonkeyPatch.context() as patched:
-                owner = "auto.AutoBackend" if where == "connect_tcp" else "anyio.AnyIOStream"
-                patched.setattr(f"httpcore._backends.{owner}.{where}", raises)
-                return await lane.send("row", POST, lease_ends=clock.boottime() + 60, start=lambda: True)
-        finally:
-            await lane.close()
-            listening.close()
+        async with fix_server.serving(lambda _: None) as url:
+            account = Account("main", url)
+            lane = Lane(HttpProvider(CONTRACT, {"main": account}), account, slots=1, margin=0.5, tls=CONTEXT)
+            try:
+                with pytest.MonkeyPatch.context() as patched:
+                    owner = "auto.AutoBackend" if where == "connect_tcp" else "anyio.AnyIOStream"
+                    patched.setattr(f"httpcore._backends.{owner}.{where}", raises)
+                    return await lane.send("row", POST, lease_ends=clock.boottime() + 60, start=lambda: True)
+            finally:
+                await lane.close()
 
     outcome, seen = asyncio.run(sent())
     assert outcome == Ambiguous(), seen

@@ -1,7 +1,6 @@
 """Who may sign a provider's certificate: the public authorities, or those that an account or SSL_CERT_FILE names."""
 
 import ast
-import asyncio
 import datetime
 import ssl
 from collections.abc import AsyncIterator
@@ -12,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from fix_server import serving
 from fix_source import trees
 
 from idem.outbox.calls.http_client import ssl_context
@@ -76,21 +76,11 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
         pem(leaf)
         + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(tmp_path / "leaf.pem")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "leaf.pem")
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        body = b'{"id": "pay_1"}'
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        )
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(answer, "localhost", 0, ssl=serving)
-    yield server.sockets[0].getsockname()[1]
-    server.close()
+    async with serving(lambda _: (200, b'{"id": "pay_1"}'), tls=tls) as url:
+        yield int(url.rpartition(":")[2])
 
 
 def configured(folder: Path, port: int, ca: str = "") -> Path:

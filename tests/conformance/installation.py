@@ -10,8 +10,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import quote
 
+import fix_line
 import psycopg
 from fix_database import ENVIRONMENT, on
 from psycopg.conninfo import conninfo_to_dict
@@ -47,7 +47,7 @@ class Installation:
         self.target = target
         self.environment = os.environ | {
             "IDEM_CONFIG": str(file),
-            "IDEM_DATABASE_URL": through(url, proxy),
+            "IDEM_DATABASE_URL": fix_line.through(url, proxy),
             "BANK_TOKEN": "main-token",
             "BANK_WEBHOOK_SECRET": WEBHOOK_SECRET,
         }
@@ -131,20 +131,6 @@ def database(url: str) -> Database:
     return Database(url, name="conformance", size=4, timeouts=Timeouts(lock=10, connect=10))
 
 
-def through(url: str, proxy: Proxy) -> str:
-    """The same database by way of the proxy."""
-    parts = conninfo_to_dict(url)
-    user, password = quote(str(parts["user"])), quote(str(parts.get("password") or ""))
-    return f"postgresql://{user}{':' + password if password else ''}@{proxy.host}:{proxy.port}/{parts['dbname']}"
-
-
-def behind(url: str) -> tuple[str, int] | str:
-    """What a proxy in front of this database connects to."""
-    parts = conninfo_to_dict(url)
-    host, port = str(parts.get("host", "127.0.0.1")), int(parts.get("port") or 5432)
-    return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
-
-
 @asynccontextmanager
 async def installed(server: str, template: str, profile: str, folder: Path) -> AsyncIterator[Installation]:
     """All of it, on a database of its own."""
@@ -159,7 +145,7 @@ async def installed(server: str, template: str, profile: str, folder: Path) -> A
     target = Target("http://127.0.0.1:1", profile=profile, webhook_secret=WEBHOOK_SECRET)
     file = folder / "idem.toml"
     try:
-        async with bank, Proxy(behind(url)) as proxy:
+        async with bank, Proxy(fix_line.target(url)) as proxy:
             said = Path(__file__).with_name("idem.toml").read_text("utf-8")
             file.write_text(said.replace("ORIGIN", bank.url).replace("# PROFILE", PROFILES[profile]), "utf-8")
             place = Installation(name, url, bank, proxy, file, target)

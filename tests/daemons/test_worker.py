@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from fix_proxy import database_proxy, until
+from fix_line import database_proxy, until
 from fix_spine import Spine
 
 from idem.outbox.config.settings import WorkerSettings

@@ -11,10 +11,12 @@ import psycopg
 import pytest
 from doctor.conftest import DAEMONS, Doctor, edit
 from fix_desk import Desk
+from fix_line import target
 
 from idem.cli.doctor import examination, replication, server, unsettled
 from idem.migrations import grants
 from idem.outbox.config.doctor_settings import DoctorSettings
+from idem.testing.proxy import Proxy
 
 OF_THE_SERVER = {"durability", "standby", "connections"}
 """What depends on the server that the tests run on, and on what else runs there."""
@@ -135,14 +137,12 @@ async def test_a_locked_table_is_waited_for_a_moment_only(
 
 
 async def test_a_database_that_is_away_is_an_error_and_the_rest_is_checked(desk: Desk) -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    refusing = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = refusing.sockets[0].getsockname()[1]
-    try:
-        for url in (f"postgresql://u@127.0.0.1:{port}/x", "postgresql://u@127.0.0.1:9/x", f"{desk.spine.url}&port=1"):
+    async with Proxy(target(desk.spine.url), lambda *_: "swallow") as silent:
+        for url in (
+            f"postgresql://u@127.0.0.1:{silent.port}/x",
+            "postgresql://u@127.0.0.1:9/x",
+            f"{desk.spine.url}&port=1",
+        ):
             desk.environment["IDEM_DATABASE_URL"] = url
             result = await desk.cli("doctor", "--json")
             findings = {each["check"]: each for each in result.data["findings"]}
@@ -150,8 +150,6 @@ async def test_a_database_that_is_away_is_an_error_and_the_rest_is_checked(desk:
             assert findings["database"]["level"] == "error" and "IDEM_DATABASE_URL" in findings["database"]["do"]
             assert (findings["configuration"]["level"], findings["contracts"]["level"]) == ("ok", "warning")
             assert set(findings) == {"database", "configuration", "contracts"}
-    finally:
-        refusing.close()
 
 
 @pytest.mark.parametrize("url", ["", "mysql://x/y", "postgresql://u:p@h:port/x"])

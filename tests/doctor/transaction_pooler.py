@@ -1,7 +1,7 @@
 """A pooler in transaction mode, as small as it can be: a client keeps a server connection for one transaction only.
 
 Like PgBouncer it takes the connection that was given back last, keeps what a session has set there, and drops what the
-server says between transactions, notifications above all.
+server says between transactions, notifications above all. It reads PostgreSQL's messages, so it is not `Proxy`.
 """
 
 import asyncio

@@ -5,9 +5,7 @@ is sent twice, and a list that is behind says nothing for a while.
 """
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from example_providers.fix_examples import ENV, lay, recorded
 from example_providers.provided import Provided
 from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
+from fix_server import Asked, Reply, served
 from fix_spine import Spine
 
 from idem.outbox.config import load
@@ -26,21 +25,16 @@ PM = "PM000000000001"
 CARD = {"amount": 1250, "currency": "EUR", "card": "ccof:x", "customer": "c"}
 
 
-class Small(ThreadingHTTPServer):
+class Small:
     """A provider. `made`: what there is, by key; `drops`: so many answers to a POST get lost; `heard`: all."""
 
-    daemon_threads = True
+    origin = ""
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler], status: str) -> None:
-        super().__init__(("127.0.0.1", 0), handler)
+    def __init__(self, status: str) -> None:
         self.made: dict[str, dict[str, Any]] = {}
         self.drops = self.misses = 0
         self.status = status
         self.heard: list[str] = []
-
-    @property
-    def origin(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     @property
     def shown(self) -> list[dict[str, Any]]:
@@ -49,85 +43,60 @@ class Small(ThreadingHTTPServer):
     def sends(self, path: str) -> int:
         return self.heard.count(f"POST {path}")
 
-
-class Handler(BaseHTTPRequestHandler):
-    server: Small
-
-    def body(self) -> dict[str, Any]:
-        self.server.heard.append(f"{self.command} {self.path}")
-        read: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        return read
-
-    def lost(self) -> bool:
-        self.server.drops -= 1
-        self.close_connection = self.server.drops >= 0
-        return self.close_connection
-
-    def answer(self, status: int, body: object) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-class GoCardless(Handler):
-    def do_POST(self) -> None:
-        body = self.body()["payments"]
-        assert self.headers["authorization"] == "Bearer gocardless-token"
-        assert self.headers["gocardless-version"] == "2015-07-06"
-        key = self.headers["idempotency-key"]
-        new = key not in self.server.made
-        if new:
-            self.server.made[key] = {**recorded("gocardless", "lookups", "submitted")["body"]["payments"], **body}
-        if self.lost():
-            return
-        if new:
-            self.answer(201, {"payments": self.server.shown[0]})
+    def answer(self, asked: Asked) -> Reply:
+        self.heard.append(f"{asked.method} {asked.path}")
+        if asked.method == "GET":
+            status, body = self.look(asked)
         else:
-            self.answer(409, recorded("gocardless", "answers", "created_already")["body"])
+            status, body = self.pay(asked, json.loads(asked.body))
+            self.drops -= 1
+        lost = asked.method == "POST" and self.drops >= 0
+        return None if lost else (status, json.dumps(body).encode())
 
-    def do_GET(self) -> None:
-        self.server.heard.append(f"GET {self.path}")
-        if self.path == f"/payments/{PM}" and self.server.made:
-            self.answer(200, {"payments": self.server.shown[0]})
-        elif self.path.startswith("/payments?"):
-            self.answer(200, {"payments": self.server.shown, "meta": {"cursors": {"before": None, "after": None}}})
-        else:
-            self.answer(404, recorded("gocardless", "lookups", "absent")["body"])
+    def pay(self, asked: Asked, body: dict[str, Any]) -> tuple[int, object]:
+        raise NotImplementedError
+
+    def look(self, asked: Asked) -> tuple[int, object]:
+        raise NotImplementedError
 
 
-class Square(Handler):
+class GoCardless(Small):
+    def pay(self, asked: Asked, body: dict[str, Any]) -> tuple[int, object]:
+        assert asked.headers["authorization"] == "Bearer gocardless-token"
+        assert asked.headers["gocardless-version"] == "2015-07-06"
+        key = asked.headers["idempotency-key"]
+        if key in self.made:
+            return 409, recorded("gocardless", "answers", "created_already")["body"]
+        self.made[key] = {**recorded("gocardless", "lookups", "submitted")["body"]["payments"], **body["payments"]}
+        return 201, {"payments": self.shown[0]}
+
+    def look(self, asked: Asked) -> tuple[int, object]:
+        if asked.path == f"/payments/{PM}" and self.made:
+            return 200, {"payments": self.shown[0]}
+        if asked.path.startswith("/payments?"):
+            return 200, {"payments": self.shown, "meta": {"cursors": {"before": None, "after": None}}}
+        return 404, recorded("gocardless", "lookups", "absent")["body"]
+
+
+class Square(Small):
     """Its list is behind by so many look-ups (`misses`), and an empty one is left out."""
 
-    def do_POST(self) -> None:
-        body = self.body()
-        assert self.path == "/v2/payments" and self.headers["square-version"] == "2026-09-16"
+    def pay(self, asked: Asked, body: dict[str, Any]) -> tuple[int, object]:
+        assert asked.path == "/v2/payments" and asked.headers["square-version"] == "2026-09-16"
         # No replay is promised, so whoever sends twice pays twice here.
-        number = len(self.server.made)
-        self.server.made[f"{body['idempotency_key']}-{number}"] = {"id": f"sq{number}", **body}
-        if not self.lost():
-            self.answer(200, {"payment": self.server.shown[-1]})
+        number = len(self.made)
+        self.made[f"{body['idempotency_key']}-{number}"] = {"id": f"sq{number}", **body}
+        return 200, {"payment": self.shown[-1]}
 
-    def do_GET(self) -> None:
-        self.server.heard.append(f"GET {self.path}")
-        self.server.misses -= 1
-        found = [] if self.server.misses >= 0 else self.server.shown
-        self.answer(200, {"payments": found} if found else {})
+    def look(self, asked: Asked) -> tuple[int, object]:
+        self.misses -= 1
+        found = [] if self.misses >= 0 else self.shown
+        return 200, {"payments": found} if found else {}
 
 
-def play(handler: type[Handler], status: str) -> Iterator[Small]:
-    with Small(handler, status) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def play(small: Small) -> Iterator[Small]:
+    with served(small.answer) as small.origin:
+        yield small
 
 
 def serve(spine: Spine, folder: Path, name: str, origin: str, server: Small) -> Provided:
@@ -140,12 +109,12 @@ def serve(spine: Spine, folder: Path, name: str, origin: str, server: Small) -> 
 
 @pytest.fixture
 def gocardless() -> Iterator[Small]:
-    yield from play(GoCardless, "pending_submission")
+    yield from play(GoCardless("pending_submission"))
 
 
 @pytest.fixture
 def square() -> Iterator[Small]:
-    yield from play(Square, "COMPLETED")
+    yield from play(Square("COMPLETED"))
 
 
 @pytest.fixture

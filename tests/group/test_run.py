@@ -101,7 +101,7 @@ async def test_a_death_is_put_on_record_during_an_outage_afterwards_and_only_of_
 
     The end of the terminal ends it all.
     """
-    from daemons.test_worker import database_proxy
+    from fix_line import database_proxy
 
     async with (
         database_proxy(desk.spine) as (proxy, url),

@@ -5,9 +5,9 @@ import multiprocessing
 import os
 import signal
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from fix_line import target, through
 from fix_spine import catalogue
 from fix_webhooks import FIRST, event, free_port, serving
 from interim import killed_worker
@@ -96,14 +96,8 @@ async def test_a_worker_is_killed_between_the_answer_and_its_settlement(shop: Sh
 
     shop.spine.bank.script(None, ["requires_action:600"])
     intent = shop.api.intent(await shop.pay(kind))
-    parts = urlsplit(shop.spine.url)
-    query = parse_qs(parts.query)
-    port = query.get("port", ["5432"])[0]
-    target = f"{query['host'][0]}/.s.PGSQL.{port}" if "host" in query else (parts.hostname or "", parts.port or 5432)
-    async with Proxy(target, watch) as line:
-        url = f"postgresql://postgres@127.0.0.1:{line.port}{parts.path}"
-        if parts.password:
-            url = f"postgresql://{parts.username}:{parts.password}@127.0.0.1:{line.port}{parts.path}"
+    async with Proxy(target(shop.spine.url), watch) as line:
+        url = through(shop.spine.url, line)
         worker.append(processes.Process(target=killed_worker.run, args=(url, shop.spine.bank.url)))
         worker[0].start()
         await asyncio.to_thread(worker[0].join, 60)

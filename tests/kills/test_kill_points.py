@@ -10,12 +10,12 @@ import multiprocessing
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from urllib.parse import parse_qs, urlsplit
 
 import kill_worker
 import layers
 import pytest
 from fix_accept import Acceptor
+from fix_line import target, through
 from fix_spine import Spine, catalogue
 
 from idem.outbox.domain.decisions import Replay
@@ -69,12 +69,8 @@ async def proxies(spine: Spine, killer: Killer, point: str, run: int) -> AsyncIt
             killer.kill()
         return "pass"
 
-    parts = urlsplit(spine.url)
-    socket = parse_qs(parts.query).get("host")
-    port = parse_qs(parts.query).get("port", ["5432"])[0]
-    target = f"{socket[0]}/.s.PGSQL.{port}" if socket else (parts.hostname or "", parts.port or 5432)
     async with (
-        Proxy(target, watch_database) as database,
+        Proxy(target(spine.url), watch_database) as database,
         Proxy(("127.0.0.1", spine.bank.port), after=after_bank) as bank,
     ):
         yield database, bank
@@ -95,10 +91,10 @@ async def test_a_killed_worker_leaves_one_effect(spine: Spine, point: str, kind:
             spine.catalogue = catalogue(f"http://127.0.0.1:{bank.port}")
             spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
             intent = spine.accepted(f"k{run}", operation=f"pay.{kind}")
-            parts = urlsplit(spine.url)
-            url = f"postgresql://{parts.username}@127.0.0.1:{database.port}{parts.path}"
             killer.pid, killer.killed = 0, False
-            process = processes.Process(target=kill_worker.run, args=(url, f"http://127.0.0.1:{bank.port}"))
+            process = processes.Process(
+                target=kill_worker.run, args=(through(spine.url, database), f"http://127.0.0.1:{bank.port}")
+            )
             process.start()
             killer.pid = process.pid or 0
             await asyncio.to_thread(process.join, 90)

@@ -4,11 +4,11 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from urllib.parse import parse_qs, urlsplit
 
 import kill_worker
 import layers
 import pytest
+from fix_line import target, through
 from fix_spine import Spine, catalogue
 from producers.application import Application, synced
 
@@ -58,18 +58,13 @@ class Watch:
 @pytest.mark.timeout(180 * RUNS)
 @pytest.mark.parametrize("point", ["rendered", "frozen", "committing", "committed"])
 async def test_a_killed_worker_leaves_it_to_be_rendered_or_to_be_sent(spine: Spine, point: str) -> None:
-    parts = urlsplit(spine.url)
-    query = parse_qs(parts.query)
-    port = query.get("port", [str(parts.port or 5432)])[0]
-    target = f"{query['host'][0]}/.s.PGSQL.{port}" if "host" in query else (parts.hostname or "", int(port))
     synced(spine.url, catalogue(spine.bank.url))
     application = Application(spine.url)
     for run in range(RUNS):
         intent = application.accepted(f"k{run}", {"amount": 100 + run})
         watch = Watch(point)
-        async with Proxy(target, watch) as database:
-            url = f"postgresql://{parts.username}@127.0.0.1:{database.port}{parts.path}"
-            process = processes.Process(target=kill_worker.run, args=(url, spine.bank.url))
+        async with Proxy(target(spine.url), watch) as database:
+            process = processes.Process(target=kill_worker.run, args=(through(spine.url, database), spine.bank.url))
             process.start()
             watch.pid = process.pid or 0
             await asyncio.to_thread(process.join, 90)

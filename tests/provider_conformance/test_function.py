@@ -13,6 +13,7 @@ from idem.outbox.domain.provider import Question
 from idem.outbox.domain.sending import Sending, SendRequest
 from idem.outbox.providers.send import SendProvider
 from idem.testing.providers import Broken, Fault, NotSupported, ProviderConformance, World
+from idem.testing.providers.calls import Calls
 
 LETTER = ProviderRequest("SEND", "/letters", {"to": "somebody@example.com"})
 
@@ -81,5 +82,5 @@ class TestPress(ProviderConformance):
 def test_a_function_that_ignores_its_deadline_is_caught() -> None:
     before = threading.active_count()
     with pytest.raises(Broken, match=r"^deadline: .* was over after"):
-        ProviderConformance().test_a_stalled_call_ends_at_its_deadline(PressWorld(Press(rude=6.5)))
+        ProviderConformance().test_a_stalled_call_ends_at_its_deadline(Calls(PressWorld(Press(rude=6.5))))
     assert threading.active_count() < before + 20

@@ -30,6 +30,7 @@ from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.testing.bank import CancelByKey
 from idem.testing.providers import Broken, ProviderConformance
+from idem.testing.providers.calls import Calls
 
 SECOND = "test_a_second_send_under_one_key_does_what_replay_says"
 REFUSED = "test_a_second_send_after_a_refusal_does_what_replay_says"
@@ -194,14 +195,14 @@ WITHOUT_LIAR = {
 def test_the_suite_catches(liar: Liar) -> None:
     suite: Any = ProviderConformance()
     with liar.opened() as world, pytest.raises(Broken, match=rf"^({liar.says})\b"):
-        getattr(suite, liar.rule)(world, *liar.more)
+        getattr(suite, liar.rule)(Calls(world), *liar.more)
 
 
 def test_further_statuses() -> None:
     with opened(ledger(object=WITHOUT_PENDING))() as world:
         world.further = ("pending", "requires_action")
         with pytest.raises(Broken, match=r"^object.statuses: .*pending"):
-            ProviderConformance().test_further_statuses_are_sorted(world)
+            ProviderConformance().test_further_statuses_are_sorted(Calls(world))
 
 
 def test_every_rule_has_its_liar() -> None:

@@ -13,7 +13,7 @@ import pytest
 from doctor.conftest import Doctor, doctor  # noqa: F401
 from fix_accept import Acceptor
 from fix_desk import Desk
-from fix_proxy import until
+from fix_line import until
 from fix_server import Asked, serving
 from fix_spine import Spine
 from schema.conftest import installed, installed_once, roles  # noqa: F401

@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 import sys
-from urllib.parse import parse_qs, urlsplit, urlunsplit
 from urllib.request import urlopen
 
 import pytest
 from fix_desk import Desk
+from fix_line import target, through
 
 from idem.outbox.values import clock
 from idem.testing.proxy import Proxy
@@ -17,26 +17,13 @@ AWAY = 8.0
 """Seconds: long enough for every wait between two attempts to have come to its longest."""
 
 
-def behind(url: str, proxy: Proxy) -> str:
-    parts = urlsplit(url)
-    user = parts.netloc.rpartition("@")[0]
-    return urlunsplit(parts._replace(netloc=f"{user}@{proxy.host}:{proxy.port}", query=""))
-
-
-def target(url: str) -> tuple[str, int] | str:
-    parts = urlsplit(url)
-    host = parse_qs(parts.query).get("host", [parts.hostname or "127.0.0.1"])[0]
-    port = parts.port or 5432
-    return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
-
-
 @pytest.mark.process
 @pytest.mark.parametrize("daemon", ["worker", "sweeper"])
 async def test_ib_142_an_outage_is_a_line_a_minute_and_metrics_answer(
     desk: Desk, unused_tcp_port: int, daemon: str
 ) -> None:
     async with Proxy(target(desk.spine.url)) as proxy:
-        environment = os.environ | desk.environment | {"IDEM_DATABASE_URL": behind(desk.spine.url, proxy)}
+        environment = os.environ | desk.environment | {"IDEM_DATABASE_URL": through(desk.spine.url, proxy)}
         running = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "idem.cli.main", daemon, "run", "--log", "json", "--metrics-port",
             str(unused_tcp_port), env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

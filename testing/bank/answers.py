@@ -34,34 +34,30 @@ def refusal(status: int, code: str, message: str, *, type: str = "invalid_reques
 def by_fault(name: str, seconds: float | None) -> BankAnswer:
     """The answer that a fault gives in place of the real one: `401`, `409`, `422`, `429`, `lock_timeout`, `503`, `500`,
     `html_403`."""
-    wait = str(math.ceil(seconds or 0))
-    match name:
-        case "401":
-            return unauthorized()
-        case "409":
-            return in_flight()
-        case "lock_timeout":
-            return refusal(429, "lock_timeout", "The object is in use.", type="rate_limit_error")
-        case "422":
-            return refusal(422, "invalid_request", "The request is not understood.")
-        case "429":
-            return refusal(429, "rate_limited", "Too many requests.", type="rate_limit_error", retry_after=wait)
-        case "503":
-            return refusal(503, "unavailable", "Try again later.", type="api_error", retry_after=wait)
-        case "500":
-            return refusal(500, "internal_error", "Something went wrong.", type="api_error")
-        case "html_403":
-            page = b"<html><head><title>403 Forbidden</title></head><body><h1>Request blocked</h1></body></html>"
-            return BankAnswer(403, page, {"content-type": "text/html"}, own=False)
-        case _:
-            raise AssertionError(name)
+    if name == "html_403":
+        page = b"<html><head><title>403 Forbidden</title></head><body><h1>Request blocked</h1></body></html>"
+        return BankAnswer(403, page, {"content-type": "text/html"}, own=False)
+    status, code, message, type, waits = _BY_FAULT[name]
+    return refusal(status, code, message, type=type, **({"retry_after": str(math.ceil(seconds or 0))} if waits else {}))
 
 
 def in_flight() -> BankAnswer:
     """The first request with this key has not ended."""
-    return refusal(409, "idempotency_key_in_use", "A request with this key is running.", type="idempotency_error")
+    return by_fault("409", None)
 
 
 def unauthorized() -> BankAnswer:
     """No account has this token."""
-    return refusal(401, "invalid_token", "No account has this token.", type="authentication_error")
+    return by_fault("401", None)
+
+
+_BY_FAULT = {
+    "401": (401, "invalid_token", "No account has this token.", "authentication_error", False),
+    "409": (409, "idempotency_key_in_use", "A request with this key is running.", "idempotency_error", False),
+    "lock_timeout": (429, "lock_timeout", "The object is in use.", "rate_limit_error", False),
+    "422": (422, "invalid_request", "The request is not understood.", "invalid_request_error", False),
+    "429": (429, "rate_limited", "Too many requests.", "rate_limit_error", True),
+    "503": (503, "unavailable", "Try again later.", "api_error", True),
+    "500": (500, "internal_error", "Something went wrong.", "api_error", False),
+}
+"""HTTP status, code, message and type of the error, and whether it has `retry-after`."""

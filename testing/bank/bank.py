@@ -7,21 +7,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from idem.outbox.values.background_loop import BackgroundLoop
-from idem.testing.bank.book import Book
-from idem.testing.bank.cache import KeyCache
-from idem.testing.bank.clock import Clock
-from idem.testing.bank.control import Control, stats
+from idem.testing.bank.control import stats
 from idem.testing.bank.faults import BankFault
-from idem.testing.bank.hooks import Hooks
-from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.log import Log
 from idem.testing.bank.payments import Payments
 from idem.testing.bank.records import Changed, ClockShifted, Payment, Record, Remembered, Voided
-from idem.testing.bank.script import Callback, Event, Matcher, Script, ScriptStep
+from idem.testing.bank.script import Callback, Event, Matcher, ScriptStep
 from idem.testing.bank.server import Server
 from idem.testing.bank.settings import BankAccount, BankApi, BankSettings
+from idem.testing.bank.state import BankState
 from idem.testing.bank.stripe.counter import StripeCounter
-from idem.testing.bank.stripe.register import Register
 from idem.testing.bank.stripe.views import stripe_events, stripe_objects
 from idem.testing.bank.teller import BankTeller
 from idem.testing.bank.webhooks import Webhooks
@@ -34,35 +29,21 @@ class Bank:
     """
 
     def __init__(self, settings: BankSettings | None = None) -> None:
-        self.settings = settings or BankSettings()
-        self._clock = Clock()
-        self._ledger = Ledger(self.settings.log, durable=self.settings.durable)
-        self._book = Book(self._clock)
-        self._cache = KeyCache(self._clock)
-        self._script = Script()
-        self._hooks = Hooks()
-        self._register = Register()
-        self._payments = Payments(self.settings, self._clock, self._ledger, self._book, self._cache)
-        self._stripe = StripeCounter(self.settings, self._clock, self._ledger, self._register, self._cache)
-        self._webhooks = Webhooks(self.settings, self._clock, self._ledger, self._book, self._stripe.body)
-        control = Control(self._ledger, self._script, self._shift)
-        self._teller = BankTeller(
-            self.settings,
-            self._clock,
-            self._ledger,
-            self._payments,
-            self._stripe,
-            self._webhooks,
-            self._script,
-            self._hooks,
-            control,
-        )
+        self._state = BankState(settings or BankSettings())
+        self._payments = Payments(self._state)
+        self._stripe = StripeCounter(self._state)
+        self._webhooks = Webhooks(self._state, self._stripe.body)
+        self._teller = BankTeller(self._state, self._webhooks, self._payments, self._stripe)
         self._server = Server(self._teller, idle_seconds=self.settings.idle_seconds, max_body=self.settings.max_body)
-        self._stripe_accounts = {each.name for each in self.settings.accounts if each.api is BankApi.STRIPE}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._port: int | None = None
         for rule in self.settings.script:
-            self._script.add_json(rule, commands=True)
+            self._state.script.add_json(rule, commands=True)
+
+    @property
+    def settings(self) -> BankSettings:
+        """The settings, with the accounts that were added."""
+        return self._state.settings
 
     @property
     def url(self) -> str:
@@ -84,11 +65,11 @@ class Bank:
     @property
     def log(self) -> Log:
         """All that has happened until now, earlier runs on the same log included."""
-        return Log(list(self._ledger.records))
+        return Log(list(self._state.ledger.records))
 
     def stats(self) -> dict[str, Any]:
         """The numbers of `GET /_bank/stats`."""
-        return {**stats(self.log), "script_left": self._script.left()}
+        return stats(self._state)
 
     def script(self, match: Matcher, steps: Iterable[str | BankFault | ScriptStep | dict[str, Any] | None]) -> None:
         """Let the next requests that match meet these steps, one each: a fault's name (`none`: no fault), a
@@ -98,7 +79,7 @@ class Bank:
         Raises:
             SettingsError: the match or a step is not understood.
         """
-        self._script.add(match, steps)
+        self._state.script.add(match, steps)
 
     def add_account(self, account: BankAccount) -> None:
         """Serve one more account, and send its events if it has a `webhook_url`.
@@ -106,7 +87,7 @@ class Bank:
         Raises:
             SettingsError: its name or token is taken.
         """
-        self._teller.add_account(account)
+        self._state.add_account(account)
 
     def send_webhooks_to(self, url: str, *, account: str = "main") -> None:
         """From now on send this account's events there, those that an earlier receiver did not take too.
@@ -118,15 +99,15 @@ class Bank:
 
     def stripe_objects(self, kind: str, *, account: str | None = None) -> list[dict[str, Any]]:
         """The objects of a kind (`payment_intent`) of Stripe-like accounts as they are now, oldest first."""
-        return stripe_objects(self.log, kind, account=account, at=self._clock.now())
+        return stripe_objects(self.log, kind, account=account, at=self._state.clock.now())
 
     def stripe_events(self, *, account: str | None = None) -> list[Changed]:
         """The changes of Stripe-like accounts that have an event, until now, in their order."""
-        return stripe_events(self.log, account=account, at=self._clock.now())
+        return stripe_events(self.log, account=account, at=self._state.clock.now())
 
     def forget_script(self) -> None:
         """Drop every step that no request has met yet."""
-        self._script.clear()
+        self._state.script.clear()
 
     def when(self, event: Event, match: Matcher, callback: Callback, *, times: int | None = None) -> None:
         """Call back at each `received`, `acted` or `answered` request that matches; the request waits for it.
@@ -137,12 +118,12 @@ class Bank:
         Raises:
             SettingsError: the event or the match is not understood.
         """
-        self._hooks.add(event, match, callback, times)
+        self._state.hooks.add(event, match, callback, times)
 
     def shift_clock(self, seconds: float) -> None:
         """Put the bank's clock forward, for this run and those that follow on the log: ends of retention, of lag and
         of pending come nearer. Stalls and pauses stay real."""
-        self._in_loop(lambda: self._shift(seconds))
+        self._in_loop(lambda: self._state.shift_clock(seconds))
 
     @contextmanager
     def in_thread(self) -> Iterator[Self]:
@@ -152,7 +133,7 @@ class Bank:
             BankError, OSError: the log or the port cannot be had.
             ExceptionGroup: at the end, what callbacks raised.
         """
-        self._hooks.in_threads = True
+        self._state.hooks.in_threads = True
         with BackgroundLoop("bank") as background:
             background.call(self.start())
             failed = True
@@ -170,14 +151,14 @@ class Bank:
             LogInUse, LogCorrupt, OSError: the log or the port cannot be had.
         """
         self._loop = asyncio.get_running_loop()
-        self._ledger.open()
-        for record in self._ledger.records:
+        self._state.ledger.open()
+        for record in self._state.ledger.records:
             self._recall(record)
         self._teller.recall()
         try:
             await self._server.start(self.settings.host, self.settings.port)
         except OSError:
-            await self._ledger.close()
+            await self._state.ledger.close()
             raise
         self._port = self._server.port
         self._webhooks.start()
@@ -186,7 +167,7 @@ class Bank:
         """Answer what is being worked on, hang up, close the log."""
         await self._server.stop()
         await self._webhooks.stop()
-        await self._ledger.close()
+        await self._state.ledger.close()
         self._loop = None
 
     async def __aenter__(self) -> Self:
@@ -202,18 +183,16 @@ class Bank:
     def _recall(self, record: Record) -> None:
         """A line of an earlier run."""
         match record:
-            case Payment(account=name) if name in self._stripe_accounts:
+            case Payment(account=name) if (known := self._state.account(name)) and known.api is BankApi.STRIPE:
                 self._stripe.remember(record)
             case Payment() | Voided():
                 self._payments.remember(record)
             case Remembered():
-                self._cache.remember(record)
+                self._state.cache.remember(record)
             case Changed():
-                self._register.add(record)
+                self._state.register.add(record)
             case ClockShifted():
-                self._clock.shifted = record.shifted
-            case _:
-                pass
+                self._state.clock.shifted = record.shifted
 
     def _in_loop(self, work: Callable[[], None]) -> None:
         loop = self._loop
@@ -228,12 +207,8 @@ class Bank:
 
         asyncio.run_coroutine_threadsafe(done(), loop).result(5)
 
-    def _shift(self, seconds: float) -> None:
-        self._clock.shift(seconds)
-        self._ledger.write(ClockShifted(self._clock.now(), self._clock.shifted))
-
     def _raise_failures(self, *, hidden: bool) -> None:
-        failures = [*self._hooks.raised, *self._server.failures]
+        failures = [*self._state.hooks.raised, *self._server.failures]
         if failures and not hidden:
             raise ExceptionGroup("the bank's callbacks or requests failed", failures)
 

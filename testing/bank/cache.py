@@ -1,6 +1,7 @@
 """The idempotency keys: what a request with a key does, by the account's replay behaviour."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 
 from idem.testing.bank.clock import Clock
@@ -9,21 +10,12 @@ from idem.testing.bank.settings import BankAccount, SecondRequest
 
 
 class CacheDecision(Enum):
-    """What becomes of a request with a key."""
+    """What becomes of a request with a key that gets no stored answer."""
 
     EXECUTE = auto()
-    REPLAY = auto()
     IN_FLIGHT = auto()
     MISMATCH = auto()
     CANCELED = auto()
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The decision, with the answer that a replay gets."""
-
-    decision: CacheDecision
-    remembered: Remembered | None = None
 
 
 class KeyCache:
@@ -45,32 +37,39 @@ class KeyCache:
         if voided.tombstone:
             self._tombstones.add((voided.account, voided.key))
 
-    def begin(self, account: BankAccount, key: str, fingerprint: str) -> Decided:
-        """Decide, and take the key in flight if it is to be executed; then `end` must follow."""
+    @contextmanager
+    def decided(self, account: BankAccount, key: str, fingerprint: str) -> Iterator[CacheDecision | Remembered]:
+        """The answer of a replay, or the decision. A key that is to be executed is in flight inside the block."""
+        decision = self._decide(account, key, fingerprint)
+        if decision is not CacheDecision.EXECUTE:
+            yield decision
+            return
+        self._in_flight[account.name, key] = fingerprint
+        try:
+            yield decision
+        finally:
+            self._in_flight.pop((account.name, key), None)
+
+    def _decide(self, account: BankAccount, key: str, fingerprint: str) -> CacheDecision | Remembered:
         place = (account.name, key)
         if self.canceled(account, key):
-            return Decided(CacheDecision.CANCELED)
+            return CacheDecision.CANCELED
         known = self._executed.get(place)
         if known is not None and not self._counts(account, known):
             known = None
         if (known.fingerprint if known else self._in_flight.get(place, fingerprint)) != fingerprint:
-            return Decided(CacheDecision.MISMATCH)
+            return CacheDecision.MISMATCH
         if place in self._in_flight:
-            return Decided(CacheDecision.IN_FLIGHT)
+            return CacheDecision.IN_FLIGHT
         if known is not None:
             if account.replay is SecondRequest.CURRENT and known.appears > self._clock.now():
-                return Decided(CacheDecision.IN_FLIGHT)
-            return Decided(CacheDecision.REPLAY, known)
-        self._in_flight[place] = fingerprint
-        return Decided(CacheDecision.EXECUTE)
+                return CacheDecision.IN_FLIGHT
+            return known
+        return CacheDecision.EXECUTE
 
     def canceled(self, account: BankAccount, key: str) -> bool:
         """Whether the key has a tombstone: it may have got it while its request was in flight."""
         return (account.name, key) in self._tombstones
-
-    def end(self, account: BankAccount, key: str) -> None:
-        """The execution is over, whatever came of it."""
-        self._in_flight.pop((account.name, key), None)
 
     def _counts(self, account: BankAccount, known: Remembered) -> bool:
         if account.retention is not None and self._clock.now() >= known.at + account.retention:

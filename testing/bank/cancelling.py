@@ -1,28 +1,22 @@
 """Cancels a payment by its key, for a client that does not know whether the payment exists."""
 
 from idem.testing.bank.answers import BankAnswer, encoded, refusal
-from idem.testing.bank.book import Book
-from idem.testing.bank.cache import KeyCache
-from idem.testing.bank.clock import Clock
-from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.order import BankOrder
 from idem.testing.bank.records import Payment, Voided
 from idem.testing.bank.settings import BankAccount, SecondRequest
+from idem.testing.bank.state import BankState
 
 
 class Cancelling:
     """Voids payments by their key. The answer is the same whether there was one or not."""
 
-    def __init__(self, clock: Clock, ledger: Ledger, book: Book, cache: KeyCache) -> None:
-        self._clock = clock
-        self._ledger = ledger
-        self._book = book
-        self._cache = cache
+    def __init__(self, state: BankState) -> None:
+        self._state = state
 
     def remember(self, voided: Voided) -> None:
         """A line of the log."""
-        self._book.void(voided)
-        self._cache.cancel(voided)
+        self._state.book.void(voided)
+        self._state.cache.cancel(voided)
 
     async def serve(
         self, order: BankOrder, account: BankAccount, number: int
@@ -33,14 +27,14 @@ class Cancelling:
             return refusal(400, "unknown_parameter", "This account has no idempotency keys."), []
         if order.key is None:
             return refusal(400, "invalid_parameter", f"{account.cancel.member} must be the key of a payment."), []
-        now, tombstone = self._clock.now(), account.cancel.tombstones
-        known = [each for each in self._book.under(account, order.key) if each.charged]
+        now, tombstone = self._state.clock.now(), account.cancel.tombstones
+        known = [each for each in self._state.book.under(account, order.key) if each.charged]
         # What is still to come by itself cannot be called off yet, but a tombstone waits for it.
-        ended = [each for each in known if self._book.voided(each) is None and (tombstone or each.at <= now)]
+        ended = [each for each in known if self._state.book.voided(each) is None and (tombstone or each.at <= now)]
         ids: list[str | None] = [each.id for each in ended] or [None]
         lines = [Voided(number, now, account.name, order.key, id, tombstone) for id in ids]
-        self._ledger.write(*lines)
-        await self._ledger.sync()
+        self._state.ledger.write(*lines)
+        await self._state.ledger.sync()
         for line in lines:
             self.remember(line)
         effect = "canceled" if ended else None

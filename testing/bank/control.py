@@ -1,25 +1,22 @@
 """The control endpoint `/_bank/…`: scripts, clock and statistics for a test that runs the bank in another process."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from idem.testing.bank.answers import BankAnswer, encoded, refusal
 from idem.testing.bank.errors import SettingsError
-from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.log import Log
 from idem.testing.bank.order import PREFIX
-from idem.testing.bank.script import Script
+from idem.testing.bank.state import BankState
 
 
 class Control:
     """`POST /_bank/script` adds a rule, `DELETE` forgets all; `POST /_bank/clock {"shift": seconds}`;
     `GET /_bank/stats`. None of it is logged or meets a fault."""
 
-    def __init__(self, ledger: Ledger, script: Script, shift: Callable[[float], None]) -> None:
-        self._ledger = ledger
-        self._script = script
-        self._shift = shift
+    def __init__(self, state: BankState) -> None:
+        self._state = state
 
     def handle(
         self, method: str, path: str, headers: Mapping[str, str], params: Mapping[str, Any] | None
@@ -32,29 +29,28 @@ class Control:
                 case "POST", "script":
                     if params is None:
                         raise SettingsError("the body is not a JSON object")
-                    added = self._script.add_json(params, commands=False)
-                    return BankAnswer(201, encoded({"added": added, "left": self._script.left()}))
+                    added = self._state.script.add_json(params, commands=False)
+                    return BankAnswer(201, encoded({"added": added, "left": self._state.script.left()}))
                 case "DELETE", "script":
-                    self._script.clear()
+                    self._state.script.clear()
                     return BankAnswer(200, encoded({"left": 0}))
                 case "POST", "clock":
                     seconds = (params or {}).get("shift")
                     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
                         raise SettingsError("shift must be a number of seconds, 0 or more")
-                    self._shift(float(seconds))
+                    self._state.shift_clock(float(seconds))
                     return BankAnswer(200, encoded({"shift": seconds}))
                 case "GET", "stats":
-                    return BankAnswer(
-                        200, encoded({**stats(Log(self._ledger.records)), "script_left": self._script.left()})
-                    )
+                    return BankAnswer(200, encoded(stats(self._state)))
                 case _:
                     return refusal(404, "not_found", "Use script, clock or stats.")
         except SettingsError as error:
             return refusal(400, "bad_script", str(error))
 
 
-def stats(log: Log) -> dict[str, Any]:
-    """The numbers of a log: requests by status (`none`: not answered), payments, faults, duplicates by reference."""
+def stats(state: BankState) -> dict[str, Any]:
+    """The numbers of its log: requests by status (`none`: not answered), payments, faults, duplicates by reference."""
+    log = Log(state.ledger.records)
     statuses = Counter("none" if r.status is None else str(r.status) for r in log.requests if r.complete)
     return {
         "requests": len(log.requests),
@@ -68,4 +64,5 @@ def stats(log: Log) -> dict[str, Any]:
         "statuses": dict(statuses),
         "faults": dict(log.faults()),
         "webhooks": len(log.webhooks),
+        "script_left": state.script.left(),
     }

@@ -14,42 +14,6 @@ from typing import Any, Self
 from idem.testing.bank.errors import SettingsError
 
 
-class FaultName(StrEnum):
-    """All that the bank can do wrong on order. Every name without `before` acts first, but for those that answer in the
-    bank's place: 401, 409, 429, 503, and the two that keep a 500 under the key.
-
-    `500_cached`: nothing is done, and every replay gets that 500. `500_rolled_forward` (60): the same, but after its
-    seconds the effect appears by itself, seen by look-ups and events alone. `409_in_flight`: another request with this
-    key is running, says the bank. `429_lock_timeout`: as 429, with Stripe's code for it.
-    """
-
-    ACT_THEN_DROP = "act_then_drop"
-    ACT_THEN_RESET = "act_then_reset"
-    ACT_THEN_STALL = "act_then_stall"
-    ACT_THEN_500 = "act_then_500"
-    DROP_BEFORE_ACTING = "drop_before_acting"
-    RESET_BEFORE_ACTING = "reset_before_acting"
-    STALL_BEFORE_ACTING = "stall_before_acting"
-    TOO_MANY_REQUESTS = "429"
-    UNAVAILABLE = "503"
-    ERROR_BEFORE_ACTING = "500_before_acting"
-    CACHED_ERROR = "500_cached"
-    ROLLED_FORWARD = "500_rolled_forward"
-    IN_FLIGHT = "409_in_flight"
-    LOCK_TIMEOUT = "429_lock_timeout"
-    DRIP = "drip"
-    BROKEN_BODY = "broken_body"
-    CUT_BODY = "cut_body"
-    DECLINE = "decline"
-    PENDING = "pending"
-    PENDING_THEN_DECLINED = "pending_then_declined"
-    HTML_403 = "html_403"
-    UNAUTHORIZED = "401"
-    REFUSED_REQUEST = "422_before_acting"
-    REQUIRES_ACTION = "requires_action"
-    REQUIRES_ACTION_THEN_DECLINED = "requires_action_then_declined"
-
-
 class Acts(Enum):
     """Whether the request is worked on at all."""
 
@@ -83,34 +47,54 @@ class FaultPlan:
     seconds: float | None = None
 
 
-PLANS: Mapping[FaultName, FaultPlan] = {
-    FaultName.ACT_THEN_DROP: FaultPlan(delivery=AnswerFault.DROPPED),
-    FaultName.ACT_THEN_RESET: FaultPlan(delivery=AnswerFault.RESET),
-    FaultName.ACT_THEN_STALL: FaultPlan(delivery=AnswerFault.STALLED),
-    FaultName.ACT_THEN_500: FaultPlan(answer="500"),
-    FaultName.DROP_BEFORE_ACTING: FaultPlan(Acts.NEVER, AnswerFault.DROPPED),
-    FaultName.RESET_BEFORE_ACTING: FaultPlan(Acts.NEVER, AnswerFault.RESET),
-    FaultName.STALL_BEFORE_ACTING: FaultPlan(Acts.LATE),
-    FaultName.TOO_MANY_REQUESTS: FaultPlan(Acts.NEVER, answer="429", seconds=1.0),
-    FaultName.UNAVAILABLE: FaultPlan(Acts.NEVER, answer="503", seconds=1.0),
-    FaultName.ERROR_BEFORE_ACTING: FaultPlan(Acts.NEVER, answer="500"),
-    FaultName.CACHED_ERROR: FaultPlan(Acts.REMEMBERS, answer="500"),
-    FaultName.ROLLED_FORWARD: FaultPlan(Acts.ROLLS_FORWARD, answer="500", seconds=60.0),
-    FaultName.IN_FLIGHT: FaultPlan(Acts.NEVER, answer="409"),
-    FaultName.LOCK_TIMEOUT: FaultPlan(Acts.NEVER, answer="lock_timeout"),
-    FaultName.DRIP: FaultPlan(delivery=AnswerFault.DRIPPED, seconds=1.0),
-    FaultName.BROKEN_BODY: FaultPlan(answer="broken"),
-    FaultName.CUT_BODY: FaultPlan(delivery=AnswerFault.CUT),
-    FaultName.DECLINE: FaultPlan(status="declined"),
-    FaultName.PENDING: FaultPlan(status="processing", becomes="succeeded"),
-    FaultName.PENDING_THEN_DECLINED: FaultPlan(status="processing", becomes="declined"),
-    FaultName.HTML_403: FaultPlan(Acts.NEVER, answer="html_403"),
-    FaultName.UNAUTHORIZED: FaultPlan(Acts.NEVER, answer="401"),
-    FaultName.REFUSED_REQUEST: FaultPlan(Acts.NEVER, answer="422"),
-    FaultName.REQUIRES_ACTION: FaultPlan(status="requires_action", becomes="succeeded"),
-    FaultName.REQUIRES_ACTION_THEN_DECLINED: FaultPlan(status="requires_action", becomes="declined"),
-}
 NO_FAULT = FaultPlan()
+
+
+class FaultName(StrEnum):
+    """All that the bank can do wrong on order. Every name without `before` acts first, but for those that answer in the
+    bank's place: 401, 409, 429, 503, and the two that keep a 500 under the key.
+
+    `500_cached`: nothing is done, and every replay gets that 500. `500_rolled_forward` (60): the same, but after its
+    seconds the effect appears by itself, seen by look-ups and events alone. `409_in_flight`: another request with this
+    key is running, says the bank. `429_lock_timeout`: as 429, with Stripe's code for it.
+    """
+
+    plan: FaultPlan
+
+    def __new__(cls, name: str, plan: FaultPlan = NO_FAULT) -> Self:
+        member = str.__new__(cls, name)
+        member._value_, member.plan = name, plan
+        return member
+
+    ACT_THEN_DROP = "act_then_drop", FaultPlan(delivery=AnswerFault.DROPPED)
+    ACT_THEN_RESET = "act_then_reset", FaultPlan(delivery=AnswerFault.RESET)
+    ACT_THEN_STALL = "act_then_stall", FaultPlan(delivery=AnswerFault.STALLED)
+    ACT_THEN_500 = "act_then_500", FaultPlan(answer="500")
+    DROP_BEFORE_ACTING = "drop_before_acting", FaultPlan(Acts.NEVER, AnswerFault.DROPPED)
+    RESET_BEFORE_ACTING = "reset_before_acting", FaultPlan(Acts.NEVER, AnswerFault.RESET)
+    STALL_BEFORE_ACTING = "stall_before_acting", FaultPlan(Acts.LATE)
+    TOO_MANY_REQUESTS = "429", FaultPlan(Acts.NEVER, answer="429", seconds=1.0)
+    UNAVAILABLE = "503", FaultPlan(Acts.NEVER, answer="503", seconds=1.0)
+    ERROR_BEFORE_ACTING = "500_before_acting", FaultPlan(Acts.NEVER, answer="500")
+    CACHED_ERROR = "500_cached", FaultPlan(Acts.REMEMBERS, answer="500")
+    ROLLED_FORWARD = "500_rolled_forward", FaultPlan(Acts.ROLLS_FORWARD, answer="500", seconds=60.0)
+    IN_FLIGHT = "409_in_flight", FaultPlan(Acts.NEVER, answer="409")
+    LOCK_TIMEOUT = "429_lock_timeout", FaultPlan(Acts.NEVER, answer="lock_timeout")
+    DRIP = "drip", FaultPlan(delivery=AnswerFault.DRIPPED, seconds=1.0)
+    BROKEN_BODY = "broken_body", FaultPlan(answer="broken")
+    CUT_BODY = "cut_body", FaultPlan(delivery=AnswerFault.CUT)
+    DECLINE = "decline", FaultPlan(status="declined")
+    PENDING = "pending", FaultPlan(status="processing", becomes="succeeded")
+    PENDING_THEN_DECLINED = "pending_then_declined", FaultPlan(status="processing", becomes="declined")
+    HTML_403 = "html_403", FaultPlan(Acts.NEVER, answer="html_403")
+    UNAUTHORIZED = "401", FaultPlan(Acts.NEVER, answer="401")
+    REFUSED_REQUEST = "422_before_acting", FaultPlan(Acts.NEVER, answer="422")
+    REQUIRES_ACTION = "requires_action", FaultPlan(status="requires_action", becomes="succeeded")
+    REQUIRES_ACTION_THEN_DECLINED = (
+        "requires_action_then_declined",
+        FaultPlan(status="requires_action", becomes="declined"),
+    )
+
 
 # What a rate alone chooses from: the everyday accidents. Left out are those that name a misconfiguration of ours (401),
 # and a drip, which holds a call for minutes.
@@ -143,7 +127,7 @@ class BankFault:
 
     @property
     def plan(self) -> FaultPlan:
-        return PLANS[self.name]
+        return self.name.plan
 
     @property
     def time(self) -> float | None:

@@ -11,25 +11,13 @@ from idem.testing.bank.stripe.register import Register
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(Received):
     """One request with its end. `answered_at` None: the bank died, or still sits on it; `status` None: no answer."""
 
-    id: int
-    at: float
-    account: str | None
-    method: str
-    path: str
-    key: str | None
-    reference: str | None
-    body_sha256: str
-    nth: int
-    fault: str | None
-    complete: bool
-    effect: str | None
-    payment: str | None
-    status: int | None
-    answered_at: float | None
-    asks: str = "effect"
+    effect: str | None = None
+    payment: str | None = None
+    status: int | None = None
+    answered_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,14 +51,7 @@ class Log:
         self, *, account: str | None = None, key: str | None = None, reference: str | None = None
     ) -> list[Payment]:
         """All payments, declined ones too, oldest first."""
-        return [
-            r
-            for r in self.records
-            if isinstance(r, Payment)
-            and (account is None or r.account == account)
-            and (key is None or r.key == key)
-            and (reference is None or r.reference == reference)
-        ]
+        return [r for r in self.records if isinstance(r, Payment) and _is_of(r, account, key, reference)]
 
     def effects(
         self, *, account: str | None = None, key: str | None = None, reference: str | None = None
@@ -94,16 +75,8 @@ class Log:
         self, *, account: str | None = None, key: str | None = None, reference: str | None = None
     ) -> list[Request]:
         """The POSTs that asked for an effect and came in whole, oldest first: first sends and replays alike."""
-        return [
-            r
-            for r in self.requests
-            if r.method == "POST"
-            and r.asks == "effect"
-            and r.complete
-            and (account is None or r.account == account)
-            and (key is None or r.key == key)
-            and (reference is None or r.reference == reference)
-        ]
+        posts = [r for r in self.requests if r.method == "POST" and r.asks == "effect" and r.complete]
+        return [r for r in posts if _is_of(r, account, key, reference)]
 
     def sends_by_key(self) -> dict[str, list[Request]]:
         """The sends of every key."""
@@ -128,14 +101,7 @@ class Log:
 
     def cancels(self, *, account: str | None = None, key: str | None = None) -> list[Request]:
         """The requests that called a payment off by its key, oldest first."""
-        return [
-            r
-            for r in self.requests
-            if r.asks == "cancel"
-            and r.complete
-            and (account is None or r.account == account)
-            and (key is None or r.key == key)
-        ]
+        return [r for r in self.requests if r.asks == "cancel" and r.complete and _is_of(r, account, key, None)]
 
     def duplicates(self) -> dict[str, list[Payment]]:
         """The references that were charged more than once: empty, if all is well."""
@@ -148,6 +114,12 @@ class Log:
     def faults(self) -> Counter[str]:
         """How often each fault was applied, by name without its time."""
         return Counter(r.fault.partition(":")[0] for r in self.requests if r.fault is not None)
+
+
+def _is_of(record: Payment | Request, account: str | None, key: str | None, reference: str | None) -> bool:
+    """Whether it has these; None: any."""
+    wanted = ((account, record.account), (key, record.key), (reference, record.reference))
+    return all(one is None or one == found for one, found in wanted)
 
 
 def read_log(path: Path) -> Log:

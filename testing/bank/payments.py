@@ -1,22 +1,19 @@
 """The routes of the payments API: create, show and list payments."""
 
-import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
 from idem.testing.bank.answers import BankAnswer, by_fault, encoded, in_flight, refusal
-from idem.testing.bank.book import Book
-from idem.testing.bank.cache import CacheDecision, KeyCache
+from idem.testing.bank.cache import CacheDecision
 from idem.testing.bank.cancelling import Cancelling
-from idem.testing.bank.clock import Clock
 from idem.testing.bank.faults import NO_FAULT, Acts, BankFault
-from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.order import FAULT_MEMBER, BankOrder
 from idem.testing.bank.records import Changed, Payment, Remembered, Voided
-from idem.testing.bank.settings import BankAccount, BankSettings, SecondRequest
+from idem.testing.bank.settings import BankAccount, SecondRequest
 from idem.testing.bank.shape import BankLook, BankShape, answered
+from idem.testing.bank.state import BankState
 
 LIMIT = 100
 LIMIT_MAX = 1000
@@ -31,48 +28,43 @@ Acted = Callable[[Payment | None, Sequence[Changed | Voided]], Coroutine[Any, An
 class Payments:
     """Executes orders. The one place where effects are made."""
 
-    def __init__(self, settings: BankSettings, clock: Clock, ledger: Ledger, book: Book, cache: KeyCache) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._ledger = ledger
-        self._book = book
-        self._cache = cache
-        self._cancelling = Cancelling(clock, ledger, book, cache)
+    def __init__(self, state: BankState) -> None:
+        self._state = state
+        self._cancelling = Cancelling(state)
 
     def remember(self, record: Payment | Voided) -> None:
         """A line of the log of an earlier run."""
         if isinstance(record, Voided):
             self._cancelling.remember(record)
             return
-        self._book.add(record)
+        self._state.book.add(record)
         if record.key is not None:
-            self._cache.remember(Remembered.of(record))
+            self._state.cache.remember(Remembered.of(record))
 
     async def serve(
         self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
     ) -> BankAnswer:
         """Work on request `number`; `acted` is awaited when an effect stands in the log and nothing is answered yet."""
-        late = fault is not None and fault.plan.acts is Acts.LATE
         if order.asks == "cancel":
-            await self._stall(fault if late else None)
+            await self._state.stall(fault)
             return await self._canceled(order, account, number, acted)
         if account.shape is not None:
             if order.incoming.method != "GET":
                 return await self._create(order, account, number, fault, acted)
-            await self._stall(fault if late else None)
+            await self._state.stall(fault)
             return self._looked(order, account, account.shape)
         match order.incoming.method, order.path.strip("/").split("/"):
             case "POST", ["payments"]:
                 return await self._create(order, account, number, fault, acted)
             case "GET", ["payments"]:
-                await self._stall(fault if late else None)
+                await self._state.stall(fault)
                 return self._list(order, account)
             case "GET", ["payments", payment_id]:
-                await self._stall(fault if late else None)
-                payment = self._book.get(account, payment_id)
+                await self._state.stall(fault)
+                payment = self._state.book.get(account, payment_id)
                 if payment is None:
                     return refusal(404, "not_found", f"There is no payment {payment_id}.")
-                return BankAnswer(200, encoded(self._book.shown(account, payment)))
+                return BankAnswer(200, encoded(self._state.book.shown(account, payment)))
             case _, ["payments"] | ["payments", _]:
                 return refusal(405, "method_not_allowed", "This resource does not support this method.")
             case _:
@@ -85,55 +77,44 @@ class Payments:
             return wrong
         if order.key is None or account.replay is SecondRequest.NONE:
             return await self._execute(order, account, number, fault, acted)
-        decided = self._cache.begin(account, order.key, order.fingerprint)
-        match decided.decision:
-            case CacheDecision.MISMATCH:
-                return refusal(
-                    400, "idempotency_key_reused", "This key was used for another request.", type="idempotency_error"
-                )
-            case CacheDecision.IN_FLIGHT:
-                return in_flight()
-            case CacheDecision.CANCELED:
-                return _called_off()
-            case CacheDecision.REPLAY:
-                assert decided.remembered is not None
-                return self._replayed(account, decided.remembered)
-            case CacheDecision.EXECUTE:
-                try:
+        with self._state.cache.decided(account, order.key, order.fingerprint) as decided:
+            match decided:
+                case Remembered():
+                    return self._replayed(account, decided)
+                case CacheDecision.MISMATCH:
+                    message = "This key was used for another request."
+                    return refusal(400, "idempotency_key_reused", message, type="idempotency_error")
+                case CacheDecision.IN_FLIGHT:
+                    return in_flight()
+                case CacheDecision.CANCELED:
+                    return _called_off()
+                case CacheDecision.EXECUTE:
                     return await self._execute(order, account, number, fault, acted)
-                finally:
-                    self._cache.end(account, order.key)
 
     async def _execute(
         self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
     ) -> BankAnswer:
-        await self._stall(fault if fault is not None and fault.plan.acts is Acts.LATE else None)
-        if order.key is not None and self._cache.canceled(account, order.key):
+        await self._state.stall(fault)
+        if order.key is not None and self._state.cache.canceled(account, order.key):
             return _called_off()
         plan = fault.plan if fault is not None else NO_FAULT
         payment = None if plan.acts is Acts.REMEMBERS else self._drawn_up(order, account, number, fault)
         keeps = order.key is not None and account.replay is not SecondRequest.NONE
-        remembered = self._kept(order, account, number, payment) if keeps and plan.acts in _KEEP_A_500 else None
+        remembered = None
+        if keeps and plan.acts in _KEEP_A_500:
+            made, appears = (None, self._state.clock.now()) if payment is None else (payment.id, payment.at)
+            remembered = self._state.remembered(order, number, by_fault("500", None), made, appears)
         # The line is the effect, and it carries the answer for replays: no crash can come between the two.
-        self._ledger.write(*([payment] if payment else []), *([remembered] if remembered else []))
-        await self._ledger.sync()
+        self._state.ledger.write(*([payment] if payment else []), *([remembered] if remembered else []))
+        await self._state.ledger.sync()
         if payment is not None:
             self.remember(payment)
         if remembered is not None:
-            self._cache.remember(remembered)
+            self._state.cache.remember(remembered)
         if payment is None:
             return by_fault("500", None)
         await acted(payment, ())
         return BankAnswer(payment.answer_status, payment.answer_body.encode(), {}, "made", payment.id)
-
-    def _kept(self, order: BankOrder, account: BankAccount, number: int, payment: Payment | None) -> Remembered:
-        """The 500 that the key keeps, whatever becomes of the payment."""
-        now, answer = self._clock.now(), by_fault("500", None)
-        made, appears = (None, now) if payment is None else (payment.id, payment.at)
-        return Remembered(
-            number, now, account.name, order.key or "", order.fingerprint, answer.status, answer.body.decode(), made,
-            appears,
-        )  # fmt: skip
 
     async def _canceled(self, order: BankOrder, account: BankAccount, number: int, acted: Acted) -> BankAnswer:
         answer, ended = await self._cancelling.serve(order, account, number)
@@ -145,8 +126,8 @@ class Payments:
         params = dict(order.params or {})
         plan = fault.plan if fault is not None else NO_FAULT
         late = fault is not None and plan.acts is Acts.ROLLS_FORWARD
-        now = self._clock.now() + ((fault.time or 0.0) if fault is not None and late else 0.0)
-        pending = self._settings.pending_seconds if fault is None or fault.time is None else fault.time
+        now = self._state.clock.now() + ((fault.time or 0.0) if fault is not None and late else 0.0)
+        pending = self._state.settings.pending_seconds if fault is None or fault.time is None else fault.time
         # An order of another shape is kept whole, whatever its members mean there.
         reserved = {FAULT_MEMBER, account.key_field}
         if account.shape is None:
@@ -173,7 +154,7 @@ class Payments:
         return Payment(**{**vars(draft), "answer_status": answer.status, "answer_body": answer.body.decode()})
 
     def _own_answer(self, account: BankAccount, payment: Payment, status: int) -> BankAnswer:
-        shown = self._book.shown(account, payment)
+        shown = self._state.book.shown(account, payment)
         if account.shape is not None:
             return account.shape.made(shown, payment.details, payment.id, status)
         if shown["status"] == "declined":
@@ -183,7 +164,7 @@ class Payments:
 
     def _replayed(self, account: BankAccount, known: Remembered) -> BankAnswer:
         if account.replay is SecondRequest.CURRENT and known.payment is not None:
-            payment = self._book.get(account, known.payment)
+            payment = self._state.book.get(account, known.payment)
             assert payment is not None
             return self._own_answer(account, payment, 200)
         return BankAnswer(known.status, known.body.encode(), {"idempotent-replayed": "true"}, "replayed", known.payment)
@@ -192,10 +173,12 @@ class Payments:
         asked = shape.asked(order.incoming.target)
         last = order.path.rsplit("/", 1)[-1]
         look, words = asked or (BankLook("", ("data", "0")), [last, *order.query.values()])
-        found = self._book.carrying(account, words)
+        found = self._state.book.carrying(account, words)
         if asked is None and last in {payment.id for payment in found}:
             look = BankLook("")
-        return answered(look, words, (shape.shown(self._book.shown(account, each), each.details) for each in found))
+        return answered(
+            look, words, (shape.shown(self._state.book.shown(account, each), each.details) for each in found)
+        )
 
     def _list(self, order: BankOrder, account: BankAccount) -> BankAnswer:
         query = order.query
@@ -211,19 +194,15 @@ class Payments:
             return refusal(400, "invalid_parameter", "since and until are times, limit is a number.")
         if not 1 <= limit <= LIMIT_MAX:
             return refusal(400, "invalid_parameter", f"limit must be 1 to {LIMIT_MAX}.")
-        found = self._book.find(account, key=query.get("key"), reference=query.get("reference"))
+        found = self._state.book.find(account, key=query.get("key"), reference=query.get("reference"))
         found = [payment for payment in found if since <= payment.at < until]
         if "after" in query:
             places = [place for place, payment in enumerate(found) if payment.id == query["after"]]
             if not places:
                 return refusal(400, "invalid_parameter", "after is not a payment of this list.")
             found = found[places[0] + 1 :]
-        data = [self._book.shown(account, payment) for payment in found[:limit]]
+        data = [self._state.book.shown(account, payment) for payment in found[:limit]]
         return BankAnswer(200, encoded({"object": "list", "data": data, "has_more": len(found) > limit}))
-
-    async def _stall(self, fault: BankFault | None) -> None:
-        if fault is not None:
-            await asyncio.sleep(self._settings.stall_seconds if fault.time is None else fault.time)
 
 
 def _called_off() -> BankAnswer:

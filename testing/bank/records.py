@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from idem.testing.bank.errors import LogCorrupt
 
@@ -15,8 +15,6 @@ class Received:
     sent, also where the account ignores keys. `asks`: for an effect, for the end of one (`cancel`, by its key), for an
     answer and no more (`look`), or for `nothing` that there is.
     """
-
-    kind: ClassVar[str] = "request"
 
     id: int
     at: float
@@ -44,8 +42,6 @@ class Payment:
     `at` lies ahead where a cached 500 is rolled forward: until then nothing shows it. Of a Stripe-like account it
     counts an object made by a POST; what becomes of that is told by its changes.
     """
-
-    kind: ClassVar[str] = "payment"
 
     id: str
     at: float
@@ -80,8 +76,6 @@ class Payment:
 class Voided:
     """A payment was called off by its key. `payment` None: there was none; with `tombstone`, none can come any more."""
 
-    kind: ClassVar[str] = "void"
-
     request: int
     at: float
     account: str
@@ -96,8 +90,6 @@ class Remembered:
 
     `payment`: what was made, if anything; `appears`: when that is there.
     """
-
-    kind: ClassVar[str] = "key"
 
     request: int
     at: float
@@ -127,8 +119,6 @@ class Changed:
     object with the same `root`. `patch`: the members with their new values. `key`: what the event names.
     """
 
-    kind: ClassVar[str] = "change"
-
     id: str
     at: float
     request: int
@@ -149,8 +139,6 @@ class EndedRequest:
     Written before the answer leaves, so it says what the bank was about to send, not what arrived.
     """
 
-    kind: ClassVar[str] = "answer"
-
     request: int
     at: float
     status: int | None
@@ -161,8 +149,6 @@ class EndedRequest:
 @dataclass(frozen=True)
 class WebhookSent:
     """One delivery of an event; `status` None: the receiver could not be reached."""
-
-    kind: ClassVar[str] = "webhook"
 
     id: str
     at: float
@@ -176,21 +162,27 @@ class WebhookSent:
 class ClockShifted:
     """The clock was put forward, by `shifted` seconds in all."""
 
-    kind: ClassVar[str] = "clock"
-
     at: float
     shifted: float
 
 
 Record = Received | Payment | Voided | Remembered | Changed | EndedRequest | WebhookSent | ClockShifted
 _CLASSES: dict[str, type[Record]] = {
-    cls.kind: cls for cls in (Received, Payment, Voided, Remembered, Changed, EndedRequest, WebhookSent, ClockShifted)
+    "request": Received,
+    "payment": Payment,
+    "void": Voided,
+    "key": Remembered,
+    "change": Changed,
+    "answer": EndedRequest,
+    "webhook": WebhookSent,
+    "clock": ClockShifted,
 }
+_KINDS = {cls: kind for kind, cls in _CLASSES.items()}
 
 
 def to_line(record: Record) -> bytes:
     """The record as one line of JSON, with its newline."""
-    return json.dumps({"kind": record.kind, **vars(record)}, separators=(",", ":")).encode() + b"\n"
+    return json.dumps({"kind": _KINDS[type(record)], **vars(record)}, separators=(",", ":")).encode() + b"\n"
 
 
 def from_line(line: bytes, number: int) -> Record:

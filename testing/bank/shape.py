@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
+from idem.outbox.values import json_pointer
 from idem.testing.bank.answers import BankAnswer, encoded, refusal
 
 Pointer = tuple[str, ...]
@@ -65,7 +66,7 @@ class BankShape:
         said = self.says.get(own["status"])
         if said is not None:
             for at, value in said.named:
-                if not _there(document, at):
+                if json_pointer.resolve(document, at) is json_pointer.MISSING:
                     document = put(document, at, value)
             for at, value in (*said.members, *((at, own["id"]) for at in said.id_at)):
                 document = put(document, at, value)
@@ -134,14 +135,3 @@ def put(document: Any, at: Pointer, value: Any) -> Any:
     members = dict(document) if isinstance(document, dict) else {}
     members[head] = put(members.get(head), rest, value)
     return members
-
-
-def _there(document: Any, at: Pointer) -> bool:
-    for token in at:
-        if isinstance(document, dict) and token in document:
-            document = document[token]
-        elif isinstance(document, list) and token.isdecimal() and int(token) < len(document):
-            document = document[int(token)]
-        else:
-            return False
-    return True

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idem.testing.bank.answers import BankAnswer, by_fault, refusal, unauthorized
-from idem.testing.bank.clock import Clock
 from idem.testing.bank.control import Control
 from idem.testing.bank.errors import SettingsError
 from idem.testing.bank.faults import NO_FAULT, Acts, BankFault, chosen_by_rate, ordered_by_request
-from idem.testing.bank.hooks import Hooks
-from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.order import PREFIX, BankOrder, read_order
 from idem.testing.bank.payments import Payments
 from idem.testing.bank.records import Changed, EndedRequest, Payment, Received, Voided
-from idem.testing.bank.script import Event, Happening, Script, ScriptStep
-from idem.testing.bank.settings import BankAccount, BankApi, BankSettings
+from idem.testing.bank.script import Event, Happening, ScriptStep
+from idem.testing.bank.settings import BankAccount, BankApi
+from idem.testing.bank.state import BankState
 from idem.testing.bank.stripe.counter import StripeCounter
 from idem.testing.bank.webhooks import Webhooks
 from idem.testing.bank.wire import Incoming, WireReply
@@ -26,43 +24,19 @@ from idem.testing.bank.wire import Incoming, WireReply
 class BankTeller:
     """Handles every request; the fault of each is settled, and logged, before anything is done."""
 
-    def __init__(
-        self,
-        settings: BankSettings,
-        clock: Clock,
-        ledger: Ledger,
-        payments: Payments,
-        stripe: StripeCounter,
-        webhooks: Webhooks,
-        script: Script,
-        hooks: Hooks,
-        control: Control,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._ledger = ledger
+    def __init__(self, state: BankState, webhooks: Webhooks, payments: Payments, stripe: StripeCounter) -> None:
+        self._state = state
+        self._webhooks = webhooks
         self._payments = payments
         self._stripe = stripe
-        self._webhooks = webhooks
-        self._script = script
-        self._hooks = hooks
-        self._control = control
+        self._control = Control(state)
         self._sent: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._numbers = itertools.count(1)
-
-    def add_account(self, account: BankAccount) -> None:
-        """Serve one more account.
-
-        Raises:
-            SettingsError: its name or token is taken.
-        """
-        self._settings = replace(self._settings, accounts=(*self._settings.accounts, account))
-        self._webhooks.add_account(account)
 
     def recall(self) -> None:
         """Go on counting where the log ends."""
         last = 0
-        for record in self._ledger.records:
+        for record in self._state.ledger.records:
             if isinstance(record, Received):
                 last = max(last, record.id)
                 if record.complete and record.nth:
@@ -71,8 +45,8 @@ class BankTeller:
 
     async def handle(self, incoming: Incoming) -> WireReply:
         """A whole request, to its answer."""
-        order = read_order(incoming, self._settings)
-        if self._settings.control and order.path.startswith(PREFIX):
+        order = read_order(incoming, self._state.settings)
+        if self._state.settings.control and order.path.startswith(PREFIX):
             answer = self._control.handle(incoming.method, order.path, incoming.headers, order.params)
             return WireReply.of(answer)
         request = self._received(order)
@@ -87,22 +61,22 @@ class BankTeller:
                 refused = refusal(400, "bad_fault", str(error))
         if step.fault is not None:
             request = replace(request, fault=str(step.fault))
-        self._ledger.write(request)
+        self._state.ledger.write(request)
         await self._happened("received", request, step)
-        await asyncio.sleep(self._settings.latency)
+        await asyncio.sleep(self._state.settings.latency)
         answer = refused or await self._answer(order, request, step)
         return await self._reply(request, step, self._dressed(answer, request, order) if answer.own else answer)
 
     async def cut(self, incoming: Incoming) -> None:
         """A request that did not come in whole: noted, and nothing done."""
-        order = read_order(incoming, self._settings)
-        self._ledger.write(replace(self._received(order), complete=False, nth=0))
-        await self._ledger.sync()
+        order = read_order(incoming, self._state.settings)
+        self._state.ledger.write(replace(self._received(order), complete=False, nth=0))
+        await self._state.ledger.sync()
 
     def _received(self, order: BankOrder) -> Received:
         request = Received(
             id=next(self._numbers),
-            at=self._clock.now(),
+            at=self._state.clock.now(),
             account=order.account.name if order.account else None,
             method=order.incoming.method,
             path=order.incoming.target,
@@ -121,7 +95,7 @@ class BankTeller:
             return self._stripe.dressed(answer, request, order)
         if order.account is not None and order.account.shape is not None:
             answer = order.account.shape.dressed(answer)
-        asked = self._settings.accounts if order.account is None else (order.account,)
+        asked = self._state.settings.accounts if order.account is None else (order.account,)
         carried = next((each.answers_carry for each in asked if each.answers_carry is not None), None)
         return answer if carried is None else replace(answer, headers={**answer.headers, carried: f"req_{request.id}"})
 
@@ -129,15 +103,17 @@ class BankTeller:
         """Where no account has the token, the path tells whose API it was."""
         if order.account is not None:
             return order.account.api is BankApi.STRIPE
-        return order.path.startswith("/v1/") and any(each.api is BankApi.STRIPE for each in self._settings.accounts)
+        return order.path.startswith("/v1/") and any(
+            each.api is BankApi.STRIPE for each in self._state.settings.accounts
+        )
 
     def _choose(self, order: BankOrder, account: BankAccount, request: Received) -> ScriptStep:
         """The request's own wish, else the script, else chance. A script's step is used up only if it is played."""
         if order.fault is not None:
             return ScriptStep(ordered_by_request(order.fault, request.nth))
-        if (step := self._script.take(request)) is not None:
+        if (step := self._state.script.take(request)) is not None:
             return step
-        settings = self._settings
+        settings = self._state.settings
         if request.method == "POST":
             faults, rate = settings.faults, account.fault_rate
             rate = settings.fault_rate if rate is None else rate
@@ -178,8 +154,10 @@ class BankTeller:
         seconds = fault.time if fault is not None else None
         reply = WireReply.of(answer, delivery, seconds, sent)
         status = answer.status if reply.answers else None
-        self._ledger.write(EndedRequest(request.id, self._clock.now(), status, answer.effect, answer.payment))
-        await self._ledger.sync()
+        self._state.ledger.write(
+            EndedRequest(request.id, self._state.clock.now(), status, answer.effect, answer.payment)
+        )
+        await self._state.ledger.sync()
         return reply
 
     async def _happened(
@@ -191,7 +169,7 @@ class BankTeller:
         status: int | None = None,
     ) -> None:
         happening = Happening(event, request, payment, status)
-        await self._hooks.fire(happening)
+        await self._state.hooks.fire(happening)
         await step.play(happening)
 
 

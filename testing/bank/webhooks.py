@@ -15,12 +15,10 @@ import httpx
 
 from idem.outbox.calls.http_client import ssl_context
 from idem.testing.bank.answers import encoded
-from idem.testing.bank.book import Book
-from idem.testing.bank.clock import Clock
-from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.records import Changed, Payment, Voided, WebhookSent
-from idem.testing.bank.settings import BankAccount, BankApi, BankSettings, WebhookOrder
+from idem.testing.bank.settings import BankAccount, BankApi, WebhookOrder
 from idem.testing.bank.signatures import headers
+from idem.testing.bank.state import BankState
 
 # Seconds before each further try of a delivery that was not answered 2xx.
 RETRIES = (0.5, 2.0, 8.0, 30.0)
@@ -43,18 +41,8 @@ class Webhooks:
     """Announces what becomes of payments, to the accounts that have a `webhook_url`. `stripe` gives the event of a
     change of a Stripe-like account."""
 
-    def __init__(
-        self,
-        settings: BankSettings,
-        clock: Clock,
-        ledger: Ledger,
-        book: Book,
-        stripe: Callable[[BankAccount, Changed], bytes | None],
-    ) -> None:
-        self._accounts = {account.name: account for account in settings.accounts}
-        self._clock = clock
-        self._ledger = ledger
-        self._book = book
+    def __init__(self, state: BankState, stripe: Callable[[BankAccount, Changed], bytes | None]) -> None:
+        self._state = state
         self._stripe = stripe
         self._open = False
         self._numbers = itertools.count(1)
@@ -62,30 +50,25 @@ class Webhooks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: defaultdict[str, list[tuple[_Event, bytes]]] = defaultdict(list)
 
-    def add_account(self, account: BankAccount) -> None:
-        """Send the events of one more account."""
-        self._accounts[account.name] = account
-
     def send_to(self, name: str, url: str) -> None:
         """Send the events of an account there from now on; if they went nowhere before, those that were too.
 
         Raises:
             LookupError: there is no such account.
         """
-        if name not in self._accounts:
-            raise LookupError(f"the bank has no account {name!r}; it has {', '.join(self._accounts)}")
-        before = self._accounts[name].webhook_url
-        self._accounts[name] = replace(self._accounts[name], webhook_url=url)
-        if before is None:
-            self._catch_up({name})
+        accounts = self._state.settings.accounts
+        account = self._state.account(name)
+        if account is None:
+            raise LookupError(f"the bank has no account {name!r}; it has {', '.join(each.name for each in accounts)}")
+        changed = tuple(replace(each, webhook_url=url) if each is account else each for each in accounts)
+        self._state.settings = replace(self._state.settings, accounts=changed)
+        if account.webhook_url is None:
+            self._catch_up([name])
 
     def start(self) -> None:
         """Begin, with what an earlier run of the bank has not delivered."""
         self._open = True
-        if any(account.webhook_url for account in self._accounts.values()):
-            # To load the certificates takes longer than some tests have.
-            self._client = httpx.AsyncClient(timeout=10, trust_env=False, verify=ssl_context())
-        self._catch_up(set(self._accounts))
+        self._catch_up([account.name for account in self._state.settings.accounts if account.webhook_url])
 
     async def stop(self) -> None:
         """End; what is not delivered yet is so at the next start, if the bank has a log."""
@@ -100,7 +83,7 @@ class Webhooks:
         self, payment: Payment, order: WebhookOrder | None, done: set[str] | frozenset[str] = frozenset()
     ) -> None:
         """Send the events of a payment, each when it is due; `done` are ids that need no sending any more."""
-        account = self._accounts.get(payment.account)
+        account = self._state.account(payment.account)
         if account is None or account.api is BankApi.STRIPE:
             return
         moments = [(payment.status, payment.at)]
@@ -113,30 +96,31 @@ class Webhooks:
         self, line: Changed | Voided, order: WebhookOrder | None, done: set[str] | frozenset[str] = frozenset()
     ) -> None:
         """The same, of a payment that was called off, or of a change of a Stripe-like account."""
-        account = self._accounts.get(line.account)
+        account = self._state.account(line.account)
         if account is None:
             return
         if isinstance(line, Voided):
-            payment = self._book.get(account, line.payment or "")
+            payment = self._state.book.get(account, line.payment or "")
             if payment is not None:
                 self._announce(self._event(account, payment, "canceled", line.at), order, done)
         elif line.type is not None and account.api is BankApi.STRIPE:
             body = partial(self._stripe, account, line)
             self._announce(_Event(line.id, line.type, line.at, line.account, line.object, body), order, done)
 
-    def _catch_up(self, names: set[str]) -> None:
-        if not any(self._accounts[name].webhook_url for name in names):
-            return
-        done = {r.id for r in self._ledger.records if isinstance(r, WebhookSent) and _accepted(r.status)}
-        for record in list(self._ledger.records):
+    def _catch_up(self, names: list[str]) -> None:
+        if names and self._client is None:
+            # To load the certificates takes longer than some tests have.
+            self._client = httpx.AsyncClient(timeout=10, trust_env=False, verify=ssl_context())
+        done = {r.id for r in self._state.ledger.records if isinstance(r, WebhookSent) and _accepted(r.status)}
+        for record in list(self._state.ledger.records):
             if isinstance(record, Payment) and record.account in names:
                 self.announce(record, None, done)
             elif isinstance(record, Changed | Voided) and record.account in names:
                 self.announce_line(record, None, done)
 
     def _announce(self, event: _Event, order: WebhookOrder | None, done: set[str] | frozenset[str]) -> None:
-        account = self._accounts[event.account]
-        if self._open and account.webhook_url is not None and event.id not in done:
+        account = self._state.account(event.account)
+        if self._open and account is not None and account.webhook_url is not None and event.id not in done:
             numbered = replace(event, number=next(self._numbers))
             self._start(self._send(numbered, order or account.webhook))
 
@@ -144,10 +128,10 @@ class Webhooks:
         kind = f"payment.{status}"
 
         def body() -> bytes | None:
-            voided = self._book.voided(payment)
+            voided = self._state.book.voided(payment)
             if voided is not None and at > voided.at:
                 return None
-            shown = self._book.shown(account, payment, status)
+            shown = self._state.book.shown(account, payment, status)
             if account.shape is not None:
                 shown = account.shape.shown(shown, payment.details)
             moment = datetime.fromtimestamp(at, UTC).isoformat()
@@ -156,7 +140,7 @@ class Webhooks:
         return _Event(f"evt_{payment.id.removeprefix('pay_')}_{status}", kind, at, account.name, payment.id, body)
 
     async def _send(self, event: _Event, order: WebhookOrder) -> None:
-        await self._clock.until(event.at + order.delay)
+        await self._state.clock.until(event.at + order.delay)
         body = event.body()
         if body is None:
             return
@@ -179,8 +163,8 @@ class Webhooks:
                 return
 
     async def _deliver(self, event: _Event, body: bytes) -> bool:
-        account = self._accounts[event.account]
-        assert account.webhook_url is not None
+        account = self._state.account(event.account)
+        assert account is not None and account.webhook_url is not None
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=10, trust_env=False, verify=ssl_context())
         # Of the real clock, whatever the bank pretends: the receiver compares it with its own.
@@ -192,7 +176,9 @@ class Webhooks:
             status = response.status_code
         except httpx.HTTPError:
             status = None
-        self._ledger.write(WebhookSent(event.id, self._clock.now(), event.account, event.type, event.payment, status))
+        self._state.ledger.write(
+            WebhookSent(event.id, self._state.clock.now(), event.account, event.type, event.payment, status)
+        )
         return _accepted(status)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from idem.testing.bank import Bank, BankAccount, BankSettings, FaultName, read_log
-from idem.testing.bank.faults import PLANS, Acts, AnswerFault
+from idem.testing.bank.faults import Acts, AnswerFault
 
 FORM = {"amount": "500", "currency": "eur", "payment_method": "pm_card_visa", "confirm": "true"}
 
@@ -41,7 +41,7 @@ def test_every_fault_and_then_a_replay(bank, post, fault):
         first = post(bank, "k", fault=f"{fault}{times}", timeout=1)
     except httpx.TransportError:
         first = None
-    plan = PLANS[fault]
+    plan = fault.plan
     lost = plan.delivery not in (AnswerFault.WHOLE, AnswerFault.DRIPPED)
     assert (first is None) == lost
     again = post(bank, "k")

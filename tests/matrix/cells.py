@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from matrix.variants import PLAIN, RETENTION, Replay, Variant
 
 from idem.testing.bank import BankFault, FaultName, WebhookOrder
-from idem.testing.bank.faults import PLANS, FaultPlan
+from idem.testing.bank.faults import FaultPlan
 
 INTENTS = 4
 """Intents of a cell in one run."""
@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def plans(self) -> list[FaultPlan]:
-        return [PLANS[each] for each in self.faults]
+        return [each.plan for each in self.faults]
 
     def fault(self, nth: int) -> BankFault:
         """The fault of an intent's nth send, with times that a test can wait for."""

@@ -11,11 +11,11 @@ KIND = "charge"
 _OWN = ("amount", "currency", "metadata", "capture", "source", "payment_method")
 
 
-def create(draft: Draft, params: Mapping[str, Any]) -> str:
+def create(draft: Draft, params: Mapping[str, Any]) -> None:
     """`POST /v1/charges`.
 
     Raises:
-        Refusal: a parameter is wrong, or the card was declined.
+        StripeError: a parameter is wrong, or the card was declined.
     """
     asked = {"amount": amount(params), "currency": currency(params), "metadata": metadata(params)}
     captured = flag(params, "capture") if "capture" in params else True
@@ -26,31 +26,26 @@ def create(draft: Draft, params: Mapping[str, Any]) -> str:
     match course.status:
         case "declined":
             id = make(draft, members, "failed", captured=False)
-            draft.made = id
             raise StripeError(402, declined({"charge": id}), executed=True)
         case "processing":
             id = make(draft, members, "pending", captured=captured)
             end(draft, id, course.becomes != "declined", after=course.seconds)
         case _:
-            id = make(draft, members, "succeeded", captured=captured)
-    draft.made = id
-    return id
+            make(draft, members, "succeeded", captured=captured)
 
 
-def capture(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
+def capture(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/charges/{id}/capture`.
 
     Raises:
-        Refusal: there is no such charge, or nothing is left to capture.
+        StripeError: there is no such charge, or nothing is left to capture.
     """
-    charge = draft.find(id, KIND)
+    charge = draft.take(id, KIND)
     if charge["captured"] or charge["status"] != "succeeded":
         raise StripeError.invalid(f"Charge {id} has already been captured.", "charge_already_captured", executed=True)
     taken = number(params, "amount")
     taken = charge["amount"] if taken is None else taken
     draft.change(id, {"captured": True, "amount_captured": taken}, "charge.captured")
-    draft.made = id
-    return id
 
 
 def make(

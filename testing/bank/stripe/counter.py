@@ -1,40 +1,31 @@
 """The path of a request through a Stripe-like account: key, work, log, answer."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from idem.testing.bank.answers import BankAnswer, by_fault, encoded
-from idem.testing.bank.cache import CacheDecision, KeyCache
-from idem.testing.bank.clock import Clock
+from idem.testing.bank.cache import CacheDecision
 from idem.testing.bank.faults import NO_FAULT, Acts, BankFault
-from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.order import FORM, BankOrder
 from idem.testing.bank.payments import KEY_MAX, Acted
 from idem.testing.bank.records import Changed, Payment, Received, Remembered
-from idem.testing.bank.settings import BankAccount, BankSettings, SecondRequest
+from idem.testing.bank.settings import BankAccount, SecondRequest
+from idem.testing.bank.state import BankState
 from idem.testing.bank.stripe import refusals
 from idem.testing.bank.stripe.draft import Course, Draft
 from idem.testing.bank.stripe.events import event, request_id
 from idem.testing.bank.stripe.forms import form
 from idem.testing.bank.stripe.reading import read
 from idem.testing.bank.stripe.refusals import RETRY, StripeError
-from idem.testing.bank.stripe.register import Register
 from idem.testing.bank.stripe.routes import write
 
 
 class StripeCounter:
     """Serves accounts with `api="stripe"`."""
 
-    def __init__(
-        self, settings: BankSettings, clock: Clock, ledger: Ledger, register: Register, cache: KeyCache
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._ledger = ledger
-        self._register = register
-        self._cache = cache
+    def __init__(self, state: BankState) -> None:
+        self._state = state
         self._payments: dict[tuple[str, str], Payment] = {}
 
     def remember(self, payment: Payment) -> None:
@@ -43,7 +34,9 @@ class StripeCounter:
 
     def body(self, account: BankAccount, change: Changed) -> bytes | None:
         """The event of a change, as a webhook carries it; None if it has been called off."""
-        return encoded(event(self._register, account, change)) if self._register.is_current(change) else None
+        return (
+            encoded(event(self._state.register, account, change)) if self._state.register.is_current(change) else None
+        )
 
     async def serve(
         self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
@@ -51,8 +44,8 @@ class StripeCounter:
         """Work on request `number`; `acted` is awaited when an effect stands in the log and nothing is answered yet."""
         try:
             if order.incoming.method in ("GET", "HEAD"):
-                await self._stall(fault)
-                return read(order, account, self._register, self._clock.now())
+                await self._state.stall(fault)
+                return read(order, account, self._state.register, self._state.clock.now())
             return await self._write(order, account, number, fault, acted)
         except StripeError as refusal:
             return BankAnswer(refusal.status, refusal.body)
@@ -79,20 +72,16 @@ class StripeCounter:
             )
         if key is None or account.replay is SecondRequest.NONE or order.incoming.method != "POST":
             return await self._execute(order, params, account, number, fault, acted)
-        decided = self._cache.begin(account, key, order.fingerprint)
-        match decided.decision:
-            case CacheDecision.MISMATCH:
-                return refusals.mismatch(key)
-            case CacheDecision.IN_FLIGHT | CacheDecision.CANCELED:
-                return refusals.in_flight()
-            case CacheDecision.REPLAY:
-                assert decided.remembered is not None
-                return self._replayed(account, decided.remembered)
-            case CacheDecision.EXECUTE:
-                try:
+        with self._state.cache.decided(account, key, order.fingerprint) as decided:
+            match decided:
+                case Remembered():
+                    return self._replayed(account, decided)
+                case CacheDecision.MISMATCH:
+                    return refusals.mismatch(key)
+                case CacheDecision.IN_FLIGHT | CacheDecision.CANCELED:
+                    return refusals.in_flight()
+                case CacheDecision.EXECUTE:
                     return await self._execute(order, params, account, number, fault, acted)
-                finally:
-                    self._cache.end(account, key)
 
     async def _execute(
         self,
@@ -103,7 +92,7 @@ class StripeCounter:
         fault: BankFault | None,
         acted: Acted,
     ) -> BankAnswer:
-        await self._stall(fault)
+        await self._state.stall(fault)
         plan = NO_FAULT if fault is None else fault.plan
         draft = self._draft(order, account, number, fault)
         answer = by_fault("500", None)
@@ -121,19 +110,20 @@ class StripeCounter:
         if keeps and answer.status >= 400:
             answer = replace(answer, headers={**answer.headers, RETRY: "false"})
         payment = self._payment(order, params, draft, answer) if draft.is_new else None
-        remembered = self._remembered(order, draft, number, answer) if keeps else None
+        made = draft.made if draft.changes else None
+        remembered = self._state.remembered(order, number, answer, made, draft.at) if keeps else None
         records = [*([payment] if payment else ()), *draft.changes, *([remembered] if remembered else ())]
         if records:
             # One piece: no crash can come between the effect, its events and the answer for replays.
-            self._ledger.write(*records)
+            self._state.ledger.write(*records)
             for change in draft.changes:
                 # Before anybody else's request is worked on: two refunds at once must not both find the money there.
-                self._register.add(change)
-            await self._ledger.sync()
+                self._state.register.add(change)
+            await self._state.ledger.sync()
         if payment is not None:
             self.remember(payment)
         if remembered is not None:
-            self._cache.remember(remembered)
+            self._state.cache.remember(remembered)
         if not draft.changes:
             return answer
         known = self._payments.get((account.name, draft.made or ""))
@@ -143,8 +133,10 @@ class StripeCounter:
     def _draft(self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None) -> Draft:
         late = fault is not None and fault.plan.acts is Acts.ROLLS_FORWARD
         after = (fault.time or 0.0) if fault is not None and late else 0.0
-        course = Course.of(fault, self._settings)
-        return Draft(self._register, account, number, order.key, self._clock.now() + after, course, automatic=late)
+        course = Course.of(fault, self._state.settings)
+        return Draft(
+            self._state.register, account, number, order.key, self._state.clock.now() + after, course, automatic=late
+        )
 
     def _payment(self, order: BankOrder, params: Mapping[str, Any], draft: Draft, answer: BankAnswer) -> Payment:
         assert draft.made is not None
@@ -169,32 +161,14 @@ class StripeCounter:
             details=dict(params),
         )
 
-    def _remembered(self, order: BankOrder, draft: Draft, number: int, answer: BankAnswer) -> Remembered:
-        assert order.key is not None
-        return Remembered(
-            request=number,
-            at=self._clock.now(),
-            account=draft.account.name,
-            key=order.key,
-            fingerprint=order.fingerprint,
-            status=answer.status,
-            body=answer.body.decode(),
-            payment=draft.made if draft.changes else None,
-            appears=draft.at,
-        )
-
     def _replayed(self, account: BankAccount, remembered: Remembered) -> BankAnswer:
         if account.replay is SecondRequest.CURRENT and remembered.payment is not None:
-            shown = self._register.get(account.name, remembered.payment, self._clock.now())
+            shown = self._state.register.get(account.name, remembered.payment, self._state.clock.now())
             return BankAnswer(200, encoded(shown or {}), {}, "replayed", remembered.payment)
         headers = {"idempotent-replayed": "true", "original-request": request_id(remembered.request)}
         if remembered.status >= 400:
             headers[RETRY] = "false"
         return BankAnswer(remembered.status, remembered.body.encode(), headers, "replayed", remembered.payment)
-
-    async def _stall(self, fault: BankFault | None) -> None:
-        if fault is not None and fault.plan.acts is Acts.LATE:
-            await asyncio.sleep(self._settings.stall_seconds if fault.time is None else fault.time)
 
 
 def _params(order: BankOrder) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Draft:
         return any(each.object == self.made and "object" in each.patch for each in self.changes)
 
     def make(self, kind: str, prefix: str, members: Mapping[str, Any], type: str | None, **how: Any) -> str:
-        """A new object; its id. `how`: as of `change`."""
+        """A new object; its id. `how`: as of `change`. Without a `root` the request is about it."""
         id = f"{prefix}_{uuid.uuid4().hex[:24]}"
         moment = self.at if how.get("after") is None else self.at + how["after"]
         own: dict[str, Any] = {
@@ -91,6 +91,8 @@ class Draft:
             "metadata": {},
         }
         self.change(id, {**own, **members}, type, **how)
+        if how.get("root") is None:
+            self.made = id
         return id
 
     def change(
@@ -120,7 +122,7 @@ class Draft:
 
     def view(self, id: str) -> dict[str, Any]:
         """The object as it will be when this is done."""
-        shown = self.register.get(self.account.name, id, self.at, self.changes)
+        shown = self.view_or_none(id)
         assert shown is not None
         return shown
 
@@ -128,13 +130,23 @@ class Draft:
         """The object as it will be, if there is one."""
         return self.register.get(self.account.name, id, self.at, self.changes)
 
+    def take(self, id: str, kind: str) -> dict[str, Any]:
+        """The object that this request is about.
+
+        Raises:
+            StripeError: it is not there.
+        """
+        found = self.find(id, kind)
+        self.made = id
+        return found
+
     def find(self, id: object, kind: str, param: str = "id") -> dict[str, Any]:
         """An object that is there.
 
         Raises:
             Refusal: it is not.
         """
-        shown = self.register.get(self.account.name, str(id), self.at, self.changes)
+        shown = self.view_or_none(str(id))
         if shown is None or shown["object"] != kind:
             raise StripeError.missing(kind, str(id), param)
         return shown

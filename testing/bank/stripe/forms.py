@@ -1,7 +1,6 @@
 """Form bodies and queries with nested names: `metadata[order]=17`, `items[0][price]=p`, `expand[]=customer`."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -45,29 +44,3 @@ def _lists(value: Any, name: str) -> Any:
     if list(inside) == [str(place) for place in range(len(inside))]:
         return list(inside.values())
     return inside
-
-
-def whole(params: Mapping[str, Any], name: str) -> int | None:
-    """The parameter as a whole number; None if it is not there.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    value = params.get(name)
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str) or not re.fullmatch(r"-?\d{1,15}", value):
-        raise ValueError(name)
-    return int(value)
-
-
-def truth(params: Mapping[str, Any], name: str) -> bool:
-    """Whether the parameter is `true`; without it, no.
-
-    Raises:
-        ValueError: it is neither `true` nor `false`.
-    """
-    value = params.get(name, "false")
-    if value not in ("true", "false"):
-        raise ValueError(name)
-    return bool(value == "true")

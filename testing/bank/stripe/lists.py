@@ -1,6 +1,7 @@
 """Lists, newest first and page by page; and the search, which lags behind them."""
 
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -19,6 +20,9 @@ _FILTERS: Mapping[str, frozenset[str]] = {
     "refund": frozenset({"charge", "payment_intent"}),
     "payout": frozenset({"status", "destination"}),
 }
+_WAYS: Mapping[str, Callable[[int, int], bool]] = {
+    "gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le,
+}  # fmt: skip
 _CLAUSE = re.compile(r"""(?:metadata\[["']([^"']+)["']\]|(\w+)):["']([^"']*)["']""")
 
 
@@ -28,12 +32,10 @@ def listed(
     """The page of `GET /v1/{things}`; `get` tells whether there is an object of this id.
 
     Raises:
-        Refusal: the query is not understood.
+        StripeError: the query is not understood.
     """
     filters = {name: value for name, value in query.items() if name not in _PAGING}
-    if unknown := set(filters) - _FILTERS.get(kind, set(filters)):
-        name = sorted(unknown)[0]
-        raise StripeError.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
+    _known(filters, _FILTERS.get(kind, filters))
     wanted = _created(query)
     found = (
         each
@@ -49,11 +51,9 @@ def events_listed(
     """The page of `GET /v1/events`.
 
     Raises:
-        Refusal: the query is not understood.
+        StripeError: the query is not understood.
     """
-    if unknown := set(query) - _PAGING - {"type", "types", "delivery_success"}:
-        name = sorted(unknown)[0]
-        raise StripeError.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
+    _known(query, _PAGING | {"type", "types", "delivery_success"})
     patterns = query.get("types", [])
     if not isinstance(patterns, list) or len(patterns) > TYPES_MAX or ("type" in query and patterns):
         raise StripeError.invalid(f"types takes up to {TYPES_MAX} names, and not together with type.", None, "types")
@@ -72,12 +72,10 @@ def searched(url: str, query: Mapping[str, Any], objects: Iterable[dict[str, Any
     """The page of `GET /v1/{things}/search`: clauses of `member:'value'` or `metadata['member']:'value'`, with AND.
 
     Raises:
-        Refusal: the query is not understood.
+        StripeError: the query is not understood.
     """
     clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split(r"\sAND\s", str(query.get("query", "")))]
-    if unknown := set(query) - {"query", "limit", "page", "expand"}:
-        name = sorted(unknown)[0]
-        raise StripeError.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
+    _known(query, {"query", "limit", "page", "expand"})
     matches = [clause for clause in clauses if clause is not None]
     if not matches or len(matches) < len(clauses):
         raise StripeError.invalid("We were unable to parse your search query.", None, "query")
@@ -92,6 +90,11 @@ def searched(url: str, query: Mapping[str, Any], objects: Iterable[dict[str, Any
         "next_page": str(begin + limit) if more else None,
         "data": data[:limit],
     }
+
+
+def _known(given: Iterable[str], names: Iterable[str]) -> None:
+    if unknown := sorted(set(given) - set(names)):
+        raise StripeError.invalid(f"Received unknown parameter: {unknown[0]}", "parameter_unknown", unknown[0])
 
 
 def _holds(each: Mapping[str, Any]) -> Callable[[re.Match[str]], bool]:
@@ -137,13 +140,7 @@ def _limit(query: Mapping[str, Any]) -> int:
 def _created(query: Mapping[str, Any]) -> Callable[[int], bool]:
     given = query.get("created", {})
     bounds = given if isinstance(given, Mapping) else {"gte": given, "lte": given}
-    if not isinstance(given, (Mapping, str)) or set(bounds) - {"gt", "gte", "lt", "lte"}:
+    if not isinstance(given, (Mapping, str)) or set(bounds) - set(_WAYS):
         raise StripeError.invalid("Invalid created: expected gt, gte, lt, lte.", None, "created")
     moments = {name: number(bounds, name) for name in bounds}
-    ways: Mapping[str, Callable[[int, int], bool]] = {
-        "gt": lambda at, bound: at > bound,
-        "gte": lambda at, bound: at >= bound,
-        "lt": lambda at, bound: at < bound,
-        "lte": lambda at, bound: at <= bound,
-    }
-    return lambda at: all(bound is None or ways[name](at, bound) for name, bound in moments.items())
+    return lambda at: all(bound is None or _WAYS[name](at, bound) for name, bound in moments.items())

@@ -11,11 +11,11 @@ from idem.testing.bank.stripe.refusals import StripeError
 REFUND, PAYOUT = "refund", "payout"
 
 
-def refund(draft: Draft, params: Mapping[str, Any]) -> str:
+def refund(draft: Draft, params: Mapping[str, Any]) -> None:
     """`POST /v1/refunds`, of a charge or of a PaymentIntent, whole or in part.
 
     Raises:
-        Refusal: there is none, or not so much is left.
+        StripeError: there is none, or not so much is left.
     """
     charge = _refunded_charge(draft, params)
     left = charge["amount_captured"] - charge["amount_refunded"]
@@ -38,11 +38,11 @@ def refund(draft: Draft, params: Mapping[str, Any]) -> str:
         "status": status,
         "failure_reason": "unknown" if status == "failed" else None,
     }
-    draft.made = id = draft.make(REFUND, "re", members, "refund.created")
+    id = draft.make(REFUND, "re", members, "refund.created")
     back = charge["amount_refunded"]
     if status == "failed":
         draft.change(id, {}, "refund.failed")
-        return id
+        return
     refunded = {"amount_refunded": back + asked, "refunded": back + asked == charge["amount_captured"]}
     draft.change(charge["id"], refunded, "charge.refunded")
     if course.becomes == "declined":
@@ -52,14 +52,13 @@ def refund(draft: Draft, params: Mapping[str, Any]) -> str:
         draft.change(charge["id"], undone, "charge.refund.updated", after=course.seconds, root=id)
     elif pending:
         draft.change(id, {"status": "succeeded"}, "refund.updated", after=course.seconds)
-    return id
 
 
-def payout(draft: Draft, params: Mapping[str, Any]) -> str:
+def payout(draft: Draft, params: Mapping[str, Any]) -> None:
     """`POST /v1/payouts`: pending, in transit, then paid or failed.
 
     Raises:
-        Refusal: a parameter is wrong, or there is not so much on the balance (`decline`).
+        StripeError: a parameter is wrong, or there is not so much on the balance (`decline`).
     """
     asked = {"amount": amount(params), "currency": currency(params), "metadata": metadata(params)}
     course = draft.order()
@@ -80,32 +79,39 @@ def payout(draft: Draft, params: Mapping[str, Any]) -> str:
         "method": params.get("method", "standard"),
         "type": "bank_account",
     }
-    draft.made = id = draft.make(PAYOUT, "po", members, "payout.created")
+    id = draft.make(PAYOUT, "po", members, "payout.created")
     draft.change(id, {"status": "in_transit"}, "payout.updated", after=transit)
     if course.becomes == "declined":
         failed = {"status": "failed", "failure_code": "account_closed", "failure_message": "The account is closed."}
         draft.change(id, failed, "payout.failed", after=arrives)
     else:
         draft.change(id, {"status": "paid"}, "payout.paid", after=arrives)
-    return id
 
 
-def cancel(draft: Draft, kind: str, id: str) -> str:
-    """`POST /v1/payouts/{id}/cancel` and `POST /v1/refunds/{id}/cancel`, while they are pending.
+def cancel_refund(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
+    """`POST /v1/refunds/{id}/cancel`, while it is pending.
 
     Raises:
-        Refusal: there is none, or it has gone too far.
+        StripeError: there is none, or it has gone too far.
     """
-    found = draft.find(id, kind)
-    draft.made = id
+    found = _pending(draft, REFUND, id)
+    draft.change(id, {"status": "canceled"}, "refund.updated", voids=True)
+    charge = draft.find(found["charge"], charges.KIND)
+    undone = {"amount_refunded": charge["amount_refunded"] - found["amount"], "refunded": False}
+    draft.change(charge["id"], undone, "charge.refund.updated")
+
+
+def cancel_payout(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
+    """`POST /v1/payouts/{id}/cancel`: as `cancel_refund`."""
+    _pending(draft, PAYOUT, id)
+    draft.change(id, {"status": "canceled"}, "payout.canceled", voids=True)
+
+
+def _pending(draft: Draft, kind: str, id: str) -> dict[str, Any]:
+    found = draft.take(id, kind)
     if found["status"] != "pending":
         raise StripeError.invalid(f"This {kind} is {found['status']}: it cannot be canceled.", executed=True)
-    draft.change(id, {"status": "canceled"}, f"{kind}.{'canceled' if kind == PAYOUT else 'updated'}", voids=True)
-    if kind == REFUND:
-        charge = draft.find(found["charge"], charges.KIND)
-        undone = {"amount_refunded": charge["amount_refunded"] - found["amount"], "refunded": False}
-        draft.change(charge["id"], undone, "charge.refund.updated")
-    return id
+    return found
 
 
 def _refunded_charge(draft: Draft, params: Mapping[str, Any]) -> dict[str, Any]:

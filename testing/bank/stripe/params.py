@@ -1,10 +1,10 @@
 """Parses parameters, with Stripe's error messages."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from idem.testing.bank.order import FAULT_MEMBER
-from idem.testing.bank.stripe.forms import truth, whole
 from idem.testing.bank.stripe.refusals import StripeError
 
 
@@ -12,7 +12,7 @@ def amount(params: Mapping[str, Any]) -> int:
     """The amount in minor units.
 
     Raises:
-        Refusal: it is missing, or not positive.
+        StripeError: it is missing, or not positive.
     """
     value = number(params, "amount")
     if value is None:
@@ -26,31 +26,33 @@ def number(params: Mapping[str, Any], name: str) -> int | None:
     """A whole number; None if it is not there.
 
     Raises:
-        Refusal: it is something else.
+        StripeError: it is something else.
     """
-    try:
-        return whole(params, name)
-    except ValueError:
-        raise StripeError.invalid(f"Invalid integer: {params[name]}", "parameter_invalid_integer", name) from None
+    value = params.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"-?\d{1,15}", value):
+        raise StripeError.invalid(f"Invalid integer: {value}", "parameter_invalid_integer", name)
+    return int(value)
 
 
 def flag(params: Mapping[str, Any], name: str) -> bool:
     """Whether it is `true`; without it, no.
 
     Raises:
-        Refusal: it is neither `true` nor `false`.
+        StripeError: it is neither `true` nor `false`.
     """
-    try:
-        return truth(params, name)
-    except ValueError:
-        raise StripeError.invalid(f"Invalid boolean: {params[name]}", None, name) from None
+    value = params.get(name, "false")
+    if value not in ("true", "false"):
+        raise StripeError.invalid(f"Invalid boolean: {value}", None, name)
+    return bool(value == "true")
 
 
 def currency(params: Mapping[str, Any]) -> str:
     """The currency, in small letters.
 
     Raises:
-        Refusal: it is missing, or none.
+        StripeError: it is missing, or none.
     """
     value = params.get("currency")
     if not value:
@@ -64,7 +66,7 @@ def metadata(params: Mapping[str, Any], before: Mapping[str, str] | None = None)
     """The metadata, laid over those of before; an empty value takes a member away.
 
     Raises:
-        Refusal: they are no object of short texts.
+        StripeError: they are no object of short texts.
     """
     given = params.get("metadata", {})
     if given == "":

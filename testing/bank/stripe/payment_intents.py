@@ -14,11 +14,11 @@ _ENDED = ("succeeded", "canceled")
 _CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_action")
 
 
-def create(draft: Draft, params: Mapping[str, Any]) -> str:
+def create(draft: Draft, params: Mapping[str, Any]) -> None:
     """`POST /v1/payment_intents`.
 
     Raises:
-        Refusal: a parameter is wrong, or (`confirm=true`) the card was declined.
+        StripeError: a parameter is wrong, or (`confirm=true`) the card was declined.
     """
     method = params.get("payment_method")
     capture = params.get("capture_method", "automatic_async")
@@ -46,20 +46,19 @@ def create(draft: Draft, params: Mapping[str, Any]) -> str:
         "payment_method": method,
         "status": "requires_confirmation" if method else "requires_payment_method",
     }
-    draft.made = id = draft.make(KIND, "pi", {**own, **rest(params, _OWN), **asked}, "payment_intent.created")
+    id = draft.make(KIND, "pi", {**own, **rest(params, _OWN), **asked}, "payment_intent.created")
     draft.change(id, {"client_secret": f"{id}_secret_{id[-10:]}"}, None)
     if confirmed:
         _confirm(draft, id, params)
-    return id
 
 
-def update(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
+def update(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/payment_intents/{id}`.
 
     Raises:
-        Refusal: there is none, or it has ended.
+        StripeError: there is none, or it has ended.
     """
-    intent = draft.find(id, KIND)
+    intent = draft.take(id, KIND)
     patch: dict[str, Any] = {**rest(params, _OWN), "metadata": metadata(params, intent["metadata"])}
     if "amount" in params:
         if intent["status"] not in _CONFIRMABLE:
@@ -70,18 +69,15 @@ def update(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
         if intent["status"] == "requires_payment_method":
             patch["status"] = "requires_confirmation"
     draft.change(id, patch, None)
-    draft.made = id
-    return id
 
 
-def confirm(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
+def confirm(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/payment_intents/{id}/confirm`.
 
     Raises:
-        Refusal: there is none, it is in no state for it, or the card was declined.
+        StripeError: there is none, it is in no state for it, or the card was declined.
     """
-    intent = draft.find(id, KIND)
-    draft.made = id
+    intent = draft.take(id, KIND)
     if intent["status"] not in _CONFIRMABLE:
         _unexpected(intent, "confirmed")
     method = params.get("payment_method") or intent["payment_method"] or draft.account.stripe.default_method
@@ -89,17 +85,15 @@ def confirm(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
         _without_method()
     draft.change(id, {"payment_method": method}, None, voids=True)
     _confirm(draft, id, params)
-    return id
 
 
-def capture(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
+def capture(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/payment_intents/{id}/capture`.
 
     Raises:
-        Refusal: there is none, or nothing to capture, or not as much.
+        StripeError: there is none, or nothing to capture, or not as much.
     """
-    intent = draft.find(id, KIND)
-    draft.made = id
+    intent = draft.take(id, KIND)
     if intent["status"] != "requires_capture":
         _unexpected(intent, "captured")
     taken = number(params, "amount_to_capture")
@@ -110,17 +104,15 @@ def capture(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
     draft.change(intent["latest_charge"], charge, "charge.captured", root=id)
     patch = {"status": "succeeded", "amount_received": taken, "amount_capturable": 0}
     draft.change(id, patch, "payment_intent.succeeded")
-    return id
 
 
-def cancel(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
+def cancel(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/payment_intents/{id}/cancel`.
 
     Raises:
-        Refusal: there is none, or it has ended, or is being worked on.
+        StripeError: there is none, or it has ended, or is being worked on.
     """
-    intent = draft.find(id, KIND)
-    draft.made = id
+    intent = draft.take(id, KIND)
     if intent["status"] in (*_ENDED, "processing"):
         _unexpected(intent, "canceled")
     patch = {
@@ -134,7 +126,6 @@ def cancel(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
     if intent["status"] == "requires_capture":
         refunded = {"refunded": True, "amount_refunded": intent["amount"]}
         draft.change(intent["latest_charge"], refunded, "charge.refunded", root=id)
-    return id
 
 
 def _confirm(draft: Draft, id: str, params: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ def read(order: BankOrder, account: BankAccount, register: Register, now: float)
     """An object, a list or a search, as they are now.
 
     Raises:
-        Refusal: there is no such object, or the query is not understood.
+        StripeError: there is no such object, or the query is not understood.
     """
     try:
         query = form(urlsplit(order.incoming.target).query)

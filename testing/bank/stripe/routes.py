@@ -1,6 +1,6 @@
 """The POST and DELETE routes of a Stripe-like account."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from idem.testing.bank.answers import BankAnswer, encoded
@@ -9,61 +9,56 @@ from idem.testing.bank.stripe.draft import Draft
 from idem.testing.bank.stripe.expanding import expanded
 from idem.testing.bank.stripe.refusals import StripeError
 
+_CREATE: Mapping[str, Callable[[Draft, Mapping[str, Any]], None]] = {
+    "payment_intents": payment_intents.create,
+    "charges": charges.create,
+    "refunds": money_back.refund,
+    "payouts": money_back.payout,
+}
+_ACT: Mapping[tuple[str, str], Callable[[Draft, str, Mapping[str, Any]], None]] = {
+    ("payment_intents", ""): payment_intents.update,
+    ("payment_intents", "confirm"): payment_intents.confirm,
+    ("payment_intents", "capture"): payment_intents.capture,
+    ("payment_intents", "cancel"): payment_intents.cancel,
+    ("charges", "capture"): charges.capture,
+    ("refunds", "cancel"): money_back.cancel_refund,
+    ("payouts", "cancel"): money_back.cancel_payout,
+}
+
 
 def write(draft: Draft, method: str, path: str, params: Mapping[str, Any]) -> BankAnswer:
     """Draw the changes up; the answer if all goes well.
 
     Raises:
-        Refusal: it does not; what `draft` has until then stands if the refusal is `executed`.
+        StripeError: it does not; what `draft` has until then stands if the error is `executed`.
     """
-    match path.strip("/").split("/"):
-        case ["v1", *words] if words and all(words):
-            id = _posted(draft, words, params) if method == "POST" else _deleted(draft, method, path, words)
-        case _:
-            raise StripeError.no_such_place(method, path)
-    shown = draft.view(id)
+    version, *words = path.strip("/").split("/")
+    if version != "v1" or not words or not all(words) or (method != "POST" and (method != "DELETE" or len(words) < 2)):
+        raise StripeError.no_such_place(method, path)
+    if method == "POST":
+        _posted(draft, words, params)
+    else:
+        things.delete(draft, "/".join(words[:-1]), words[-1])
+    assert draft.made is not None
+    shown = draft.view(draft.made)
     if shown.get("deleted"):
-        return BankAnswer(200, encoded({"id": id, "object": shown["object"], "deleted": True}))
+        return BankAnswer(200, encoded({"id": draft.made, "object": shown["object"], "deleted": True}))
     return BankAnswer(200, encoded(expanded(shown, params, draft.view_or_none)))
 
 
-def _posted(draft: Draft, words: list[str], params: Mapping[str, Any]) -> str:
-    match words:
-        case ["payment_intents"]:
-            return payment_intents.create(draft, params)
-        case ["payment_intents", id]:
-            return payment_intents.update(draft, id, params)
-        case ["payment_intents", id, "confirm"]:
-            return payment_intents.confirm(draft, id, params)
-        case ["payment_intents", id, "capture"]:
-            return payment_intents.capture(draft, id, params)
-        case ["payment_intents", id, "cancel"]:
-            return payment_intents.cancel(draft, id, params)
-        case ["charges"]:
-            return charges.create(draft, params)
-        case ["charges", id, "capture"]:
-            return charges.capture(draft, id, params)
-        case ["refunds"]:
-            return money_back.refund(draft, params)
-        case ["payouts"]:
-            return money_back.payout(draft, params)
-        case ["refunds", id, "cancel"]:
-            return money_back.cancel(draft, money_back.REFUND, id)
-        case ["payouts", id, "cancel"]:
-            return money_back.cancel(draft, money_back.PAYOUT, id)
+def _posted(draft: Draft, words: list[str], params: Mapping[str, Any]) -> None:
+    collection, *more = words
+    if not more and collection in _CREATE:
+        return _CREATE[collection](draft, params)
+    if len(more) in (1, 2) and (act := _ACT.get((collection, "".join(more[1:])))):
+        return act(draft, more[0], params)
     for place, word in enumerate(words):
         # What stands before the id is the collection.
         if place and draft.view_or_none(word) is not None:
             collection, rest = "/".join(words[:place]), words[place + 1 :]
             if not rest:
                 return things.update(draft, collection, word, params)
-            return things.act(draft, collection, word, "_".join(rest), params)
+            return things.act(draft, collection, word, "_".join(rest))
     if len(words) > (2 if words[0] in things.NAMESPACES else 1):
         raise StripeError.missing(things.kind_of(words[0]), words[-1], "id")
     return things.create(draft, "/".join(words), params)
-
-
-def _deleted(draft: Draft, method: str, path: str, words: list[str]) -> str:
-    if method != "DELETE" or len(words) < 2:
-        raise StripeError.no_such_place(method, path)
-    return things.delete(draft, "/".join(words[:-1]), words[-1])

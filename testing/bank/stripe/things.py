@@ -39,11 +39,11 @@ def kind_of(collection: str) -> str:
     return words
 
 
-def create(draft: Draft, collection: str, params: Mapping[str, Any]) -> str:
+def create(draft: Draft, collection: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/{collection}`.
 
     Raises:
-        Refusal: the metadata are wrong, or a fault says `decline`.
+        StripeError: the metadata are wrong, or a fault says `decline`.
     """
     kind = kind_of(collection)
     course = draft.order()
@@ -54,48 +54,41 @@ def create(draft: Draft, collection: str, params: Mapping[str, Any]) -> str:
         raise StripeError(402, declined({}), executed=True)
     if course.becomes is not None:
         members["status"] = "pending" if course.status == "processing" else course.status
-    draft.made = id = draft.make(kind, _PREFIXES.get(kind, kind.rpartition(".")[2][:4]), members, f"{kind}.created")
+    id = draft.make(kind, _PREFIXES.get(kind, kind.rpartition(".")[2][:4]), members, f"{kind}.created")
     if course.becomes is not None:
         end = "failed" if course.becomes == "declined" else course.becomes
         draft.change(id, {"status": end}, f"{kind}.{end}", after=course.seconds)
-    return id
 
 
-def update(draft: Draft, collection: str, id: str, params: Mapping[str, Any]) -> str:
+def update(draft: Draft, collection: str, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/{collection}/{id}`.
 
     Raises:
-        Refusal: there is no such object.
+        StripeError: there is no such object.
     """
     kind = kind_of(collection)
-    found = draft.find(id, kind)
+    found = draft.take(id, kind)
     patch = {**rest(params, ("metadata", FAULT_MEMBER)), "metadata": metadata(params, found["metadata"])}
     draft.change(id, patch, f"{kind}.updated")
-    draft.made = id
-    return id
 
 
-def act(draft: Draft, collection: str, id: str, action: str, params: Mapping[str, Any]) -> str:
+def act(draft: Draft, collection: str, id: str, action: str) -> None:
     """`POST /v1/{collection}/{id}/{action}`: an event says that it was done.
 
     Raises:
-        Refusal: there is no such object.
+        StripeError: there is no such object.
     """
     kind = kind_of(collection)
-    draft.find(id, kind)
+    draft.take(id, kind)
     draft.change(id, {}, f"{kind}.{action}")
-    draft.made = id
-    return id
 
 
-def delete(draft: Draft, collection: str, id: str) -> str:
+def delete(draft: Draft, collection: str, id: str) -> None:
     """`DELETE /v1/{collection}/{id}`.
 
     Raises:
-        Refusal: there is no such object.
+        StripeError: there is no such object.
     """
     kind = kind_of(collection)
-    draft.find(id, kind)
+    draft.take(id, kind)
     draft.change(id, {"deleted": True}, f"{kind}.deleted")
-    draft.made = id
-    return id

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.domain.contract import Contract
 from idem.outbox.settle.doubted_rows import O_IS_LISTED
-from idem.reconciler.claim import Taken
+from idem.reconciler.lookup_claim import LookupClaim
 
 
 def quiet_after(row: str) -> str:
@@ -41,11 +41,11 @@ RETURNING o.attempt
 """  # noqa: S608
 
 
-async def begin_replay(connection: AsyncConnection[Any], taken: Taken, contract: Contract) -> int | None:
+async def begin_replay(connection: AsyncConnection[Any], claim: LookupClaim, contract: Contract) -> int | None:
     """Count a replay as an attempt; its number. None: the retention guard, a burned key, a pause, a proof that came in
     or a lost take forbids it."""
     parameters = {
-        "id": taken.id, "attempt": taken.attempt, "token": taken.token,
+        "id": claim.row.id, "attempt": claim.row.attempt, "token": claim.row.token,
         "window": contract.memory,
     }  # fmt: skip
     begun = await (await connection.execute(BEGIN_REPLAY, parameters)).fetchone()
@@ -66,13 +66,13 @@ RETURNING o.attempt
 """  # noqa: S608
 
 
-async def begin_cancel(connection: AsyncConnection[Any], taken: Taken, contract: Contract) -> int | None:
+async def begin_cancel(connection: AsyncConnection[Any], claim: LookupClaim, contract: Contract) -> int | None:
     """Count a cancel by key as an attempt and burn the key; its number. None: something sent may still arrive after it,
     a proof came in, the lane is paused, or the take is lost."""
     rule = contract.cancel
     assert rule is not None  # `strategies` asks for it
     parameters = {
-        "id": taken.id, "attempt": taken.attempt, "token": taken.token, "tombstones": rule.tombstones,
+        "id": claim.row.id, "attempt": claim.row.attempt, "token": claim.row.token, "tombstones": rule.tombstones,
         "flight": contract.flight_limit, "pause": contract.pause_allowance,
     }  # fmt: skip
     begun = await (await connection.execute(BEGIN_CANCEL, parameters)).fetchone()

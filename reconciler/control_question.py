@@ -23,7 +23,7 @@ from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Seen
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers.key_locations import of_path, places
 from idem.outbox.worker.sent_as import CANCEL, CREDENTIALS, LOOKUPS, Sender, who
-from idem.reconciler.claim import Taken
+from idem.reconciler.lookup_claim import LookupClaim
 
 GOOD_FOR = 60.0
 """Seconds for which an answered control question speaks for what it was asked for in this process."""
@@ -71,7 +71,7 @@ class ControlQuestion:
         self._one = asyncio.Lock()
 
     async def confirm(
-        self, look: Look, taken: Taken, *, asked_as: int | None, lease_ends: float, looked: bool = True
+        self, look: Look, claim: LookupClaim, *, asked_as: int | None, lease_ends: float, looked: bool = True
     ) -> Doubt | None:
         """None: it can be believed, or is no `Absent`. `asked_as`: the sender (`Sender.now`) before it was asked.
 
@@ -79,29 +79,29 @@ class ControlQuestion:
         """
         if not isinstance(look, Absent):
             return None
-        changed = tuple(each for each in self._sender.changed(taken.sent_as) if looked or each == CREDENTIALS)
-        form = self._form(taken.places) if looked else None
-        sent_as, by_reference = taken.sent_as if changed else None, taken.reference is not None
-        of = (asked_as, sent_as, taken.operation, looked, form, by_reference)
-        return await self._once(of, asked_as, lambda: self._doubt(taken, changed, form, lease_ends))
+        changed = tuple(each for each in self._sender.changed(claim.sent_as) if looked or each == CREDENTIALS)
+        form = self._form(claim.places) if looked else None
+        sent_as, by_reference = claim.sent_as if changed else None, claim.row.reference is not None
+        of = (asked_as, sent_as, claim.row.operation, looked, form, by_reference)
+        return await self._once(of, asked_as, lambda: self._doubt(claim, changed, form, lease_ends))
 
-    async def vouch(self, taken: Taken, *, lease_ends: float) -> Doubt | None:
+    async def vouch(self, claim: LookupClaim, *, lease_ends: float) -> Doubt | None:
         """None: the call may be sent again or cancelled: the credentials reach the account that got it first."""
         now = self._sender.now()
-        if CREDENTIALS not in self._sender.changed(taken.sent_as):
+        if CREDENTIALS not in self._sender.changed(claim.sent_as):
             return None
-        return await self._once((now, taken.sent_as), now, lambda: self._same_account(taken, lease_ends))
+        return await self._once((now, claim.sent_as), now, lambda: self._same_account(claim, lease_ends))
 
-    def elsewhere(self, taken: Taken) -> Doubt | None:
+    def elsewhere(self, claim: LookupClaim) -> Doubt | None:
         """None: a cancel goes where the call went, as far as the rule of the cancel says. No question could show it."""
-        return Doubt(self._said([CANCEL]), True) if self._sender.cancels_elsewhere(taken.sent_as) else None
+        return Doubt(self._said([CANCEL]), True) if self._sender.cancels_elsewhere(claim.sent_as) else None
 
-    def judged(self, taken: Taken) -> Taken:
+    def judged(self, claim: LookupClaim) -> LookupClaim:
         """The row as it may be acted upon: what others have sent, and no question could confirm, is left alone."""
-        changed = self._sender.changed(taken.sent_as)
+        changed = self._sender.changed(claim.sent_as)
         if CREDENTIALS not in changed or self._rule.possible or self._rule.by_id:
-            return taken
-        return replace(taken, replay=False, begun=False, withheld=self._said(changed))
+            return claim
+        return replace(claim, replay=False, begun=False, withheld=self._said(changed))
 
     async def _once(self, of: Of, asked_as: int | None, ask: Callable[[], Awaitable[Doubt | None]]) -> Doubt | None:
         """What `ask` comes to, unless it was asked for the same a moment ago. An answer that other credentials than
@@ -118,11 +118,13 @@ class ControlQuestion:
                 self._believe(of)
             return doubt
 
-    async def _doubt(self, taken: Taken, changed: Sequence[str], form: Form | None, lease_ends: float) -> Doubt | None:
-        if CREDENTIALS in changed and (doubt := await self._same_account(taken, lease_ends)) is not None:
+    async def _doubt(
+        self, claim: LookupClaim, changed: Sequence[str], form: Form | None, lease_ends: float
+    ) -> Doubt | None:
+        if CREDENTIALS in changed and (doubt := await self._same_account(claim, lease_ends)) is not None:
             return doubt
-        if taken.sent_as is not None and (form is not None or LOOKUPS in changed):
-            same, others = await self._older(taken, who(taken.sent_as), form)
+        if claim.sent_as is not None and (form is not None or LOOKUPS in changed):
+            same, others = await self._older(claim, who(claim.sent_as), form)
             if same:
                 why = self._said(changed) if changed else UNFOUND
                 return await self._found(
@@ -130,7 +132,7 @@ class ControlQuestion:
                 )
             if LOOKUPS in changed:
                 return Doubt(f"{self._said(changed)}; no older payment that was sent like it can show it", True)
-            if form is not None and (others or await self._is_sent_otherwise(taken, form)):
+            if form is not None and (others or await self._is_sent_otherwise(claim, form)):
                 return Doubt(f"{self._said([PLACES])}; no older payment that was sent like it can show it", True)
         return None if changed else await self._any(lease_ends)
 
@@ -146,43 +148,45 @@ class ControlQuestion:
         why = "not trusted: the same credentials do not find a settled payment either"
         return await self._found([question], why, lease_ends)
 
-    async def _same_account(self, taken: Taken, lease_ends: float) -> Doubt | None:
+    async def _same_account(self, claim: LookupClaim, lease_ends: float) -> Doubt | None:
         """The credentials have changed: any payment that was sent under those of the row shows whose account it is."""
-        assert taken.sent_as is not None
-        found = await self._alike(taken, who(taken.sent_as), operation=None, later=True, limit=TRIES)
+        assert claim.sent_as is not None
+        found = await self._alike(claim, who(claim.sent_as), operation=None, later=True, limit=TRIES)
         questions = [question for _, question in found if self._lane.provider.questions(question)]
         why = self._said([CREDENTIALS])
         if not questions:
             return Doubt(f"{why}; no settled payment that was sent under the old ones can show the same account", True)
         return await self._found(questions, f"{why}; a settled payment of the old ones is not found", lease_ends)
 
-    async def _older(self, taken: Taken, sender: int, form: Form | None) -> tuple[list[Question], bool]:
+    async def _older(self, claim: LookupClaim, sender: int, form: Form | None) -> tuple[list[Question], bool]:
         """Questions about older payments of the operation that have the key where the row has it, as the row is asked
         about; and whether there are others. Where no `form` is known, any of them counts."""
         forgotten = self._lane.provider.contract.key.retention
         kept = math.inf if forgotten <= 0 or self._rule.by_reference or self._rule.by_events else forgotten
-        found = await self._alike(taken, sender, operation=taken.operation, later=False, limit=FORMS)
+        found = await self._alike(claim, sender, operation=claim.row.operation, later=False, limit=FORMS)
         alike = [q for sent, q in found if form is None or self._form(places(sent, q.provider_key)) == form]
 
         def kept_still(question: Question) -> bool:
             return question.asked_at - (question.sent_at or 0.0) < kept
 
         recent = [q for q in alike if kept_still(q)]
-        asked = [q if taken.reference is not None else replace(q, reference=None) for q in recent]
+        asked = [q if claim.row.reference is not None else replace(q, reference=None) for q in recent]
         others = len(recent) < sum(kept_still(q) for _, q in found) or (bool(found) and not alike)
         return [q for q in asked if self._lane.provider.questions(q)][:TRIES], others
 
-    async def _alike(self, taken: Taken, sender: int, **which: Any) -> list[tuple[FrozenRequest, Question]]:
+    async def _alike(self, claim: LookupClaim, sender: int, **which: Any) -> list[tuple[FrozenRequest, Question]]:
         async with self._database.connection() as connection:
             return await known_object.alike(
                 connection, self._name.provider, self._name.account, self._rule.horizon, sender=sender,
-                intent=taken.intent_id, **which,
+                intent=claim.row.intent_id, **which,
             )  # fmt: skip
 
-    async def _is_sent_otherwise(self, taken: Taken, form: Form) -> bool:
+    async def _is_sent_otherwise(self, claim: LookupClaim, form: Form) -> bool:
         """Whether the operation has its key in other places by now."""
         async with self._database.connection() as connection:
-            last = await known_object.last_request(connection, self._name.provider, self._name.account, taken.operation)
+            last = await known_object.last_request(
+                connection, self._name.provider, self._name.account, claim.row.operation
+            )
         return last is not None and self._form(places(*last)) != form
 
     def _form(self, found: Form | None) -> Form | None:

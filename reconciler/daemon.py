@@ -30,8 +30,8 @@ from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import new_token
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, exhausted, settling, stored, strategies
-from idem.reconciler.claim import Taken
 from idem.reconciler.control_question import ControlQuestion
+from idem.reconciler.lookup_claim import LookupClaim
 from idem.reconciler.lookups import Asker
 from idem.reconciler.pump import Slots
 from idem.reconciler.quiet_time import QuietTimes
@@ -65,7 +65,7 @@ class ReconcilerContext:
         self.held = Holds()
         self.left_running = False
         """A replay that nobody can end was still running when its take was over: its end is not on record."""
-        self.life.tokens = lambda: list(self.held)
+        self.life.tokens = self.held.tokens
         self.asked: Counter[str] = Counter()
         self.settled: Counter[str] = Counter()
 
@@ -149,33 +149,33 @@ class LaneReconciler:
             if running:
                 await asyncio.wait(running)
 
-    async def _traced(self, taken: Taken) -> None:
-        with tracing.of_row(taken.traceparent):
-            await self._settle(taken)
+    async def _traced(self, claim: LookupClaim) -> None:
+        with tracing.of_row(claim.traceparent):
+            await self._settle(claim)
 
-    async def _settle(self, taken: Taken) -> None:
-        context, terms = self._context, self._terms[taken.operation]
+    async def _settle(self, claim: LookupClaim) -> None:
+        context, terms = self._context, self._terms[claim.row.operation]
         try:
-            taken = self._control.judged(taken)
-            found = await self._asker.ask(taken)
+            claim = self._control.judged(claim)
+            found = await self._asker.ask(claim)
             how, look = (found.how, name(found.look)) if found else ("look", "not_askable")
             why = found.seen.why if found else None
-            telemetry.looked_up(self.name.provider, self.name.account, taken.intent_id, how, look, why)
-            became, change = await settling.settle(context.database, context.renderer, taken, found, terms)
+            telemetry.looked_up(self.name.provider, self.name.account, claim.row.intent_id, how, look, why)
+            became, change = await settling.settle(context.database, context.renderer, claim, found, terms)
             context.asked[became] += 1
-            if change is not None and change.status is not taken.status:
+            if change is not None and change.status is not claim.row.status:
                 context.settled[f"{how}:{look}"] += 1
         except StillSending:
             # Its token stays held, so that no sign of life says that this process is done with it.
-            context.held.hold(taken.token)
+            context.held.hold(claim.row.token)
             context.left_running = True
         except Exception as error:  # one row must never stop the others: its take runs out, and it is asked about again
             context.asked["broken"] += 1
             telemetry.lookup_failed(self.name.provider, self.name.account)
             if not isinstance(error, (*AWAY, *REFUSED)):
-                telemetry.broken("reconciler", error, f"asking about {taken.intent_id}")
+                telemetry.broken("reconciler", error, f"asking about {claim.row.intent_id}")
         finally:
-            context.held.let_go(taken.token)
+            context.held.let_go(claim.row.token)
 
 
 class Reconciler:

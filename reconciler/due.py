@@ -23,9 +23,8 @@ from idem.outbox.settle.doubted_rows import C_IS_LISTED
 from idem.outbox.settle.record import noted
 from idem.outbox.worker.claim import FORMAT_VERSIONS
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
-from idem.reconciler import claim
 from idem.reconciler.attempts import quiet_after
-from idem.reconciler.claim import Taken
+from idem.reconciler.lookup_claim import LookupClaim, lookup_claim
 
 LATER_KEYS = 2
 """Generations of a provider key that lost commits may have made: after a burned key, or by an operator's redrive."""
@@ -153,7 +152,7 @@ async def take(
     table: int = 0,
     sent_as: int | None = None,
     senders: Collection[int] = (),
-) -> list[Taken]:
+) -> list[LookupClaim]:
     """Take up to `limit` due rows of a lane for `lease` seconds, the longest due first.
 
     The retention guard stands in the statement: a replay is allowed only while the provider is sure to remember the
@@ -193,7 +192,9 @@ async def take(
     found = await (await records(connection).execute(TAKE, parameters)).fetchall()
     if takes_turns(lane):
         found = await with_requests(connection, token, found)
-    return [claim.read(r, contract, token=token, now=now, lease=lease, replay_first=replay_first) for r in found]
+    return [
+        lookup_claim(r, lane, contract, token=token, now=now, lease=lease, replay_first=replay_first) for r in found
+    ]
 
 
 # A subquery that gives one value, because a join would read the ledger whole.

@@ -28,8 +28,8 @@ from idem.outbox.settle import decide
 from idem.outbox.values import clock
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import attempts, strategies, verdict
-from idem.reconciler.claim import Taken
 from idem.reconciler.control_question import ControlQuestion, Doubt, not_trusted
+from idem.reconciler.lookup_claim import LookupClaim
 
 How: TypeAlias = Literal["replay", "look", "cancel"]
 ANSWERS_THAT_DECIDE_NOTHING = REQUEST | {500}
@@ -71,18 +71,18 @@ class Asker:
     def _contract(self) -> Contract:
         return self._lane.provider.contract
 
-    async def ask(self, taken: Taken) -> Answered | None:
+    async def ask(self, claim: LookupClaim) -> Answered | None:
         """Try one strategy after the other (`strategies`). None: there is nothing that could be asked, now or later.
 
         What is sent is an attempt: same lane, last check, deadline, limits and breaker as a worker's call.
         """
-        askable = taken.may_look and bool(self._lane.provider.questions(taken.question))
+        askable = claim.may_look and bool(self._lane.provider.questions(claim.question))
         done: dict[Strategy, Look] = {}
         steps: list[Answered] = []
         while True:
             strategy = strategies.following(
                 self._contract,
-                taken,
+                claim,
                 done,
                 askable=askable,
                 sent=any(step.sent for step in steps),
@@ -90,52 +90,52 @@ class Asker:
             )
             match strategy:
                 case None:
-                    return _all_of(steps) if steps else self._not_now(taken)
+                    return _all_of(steps) if steps else self._not_now(claim)
                 case "replay":
-                    step = await self._replay(taken)
+                    step = await self._replay(claim)
                 case "lookup":
-                    step = await self._look(taken)
+                    step = await self._look(claim)
                 case "cancel_by_key":
-                    step = await self._cancel(taken)
+                    step = await self._cancel(claim)
                 case _ as unlisted:
                     assert_never(unlisted)
             done[strategy] = CouldNotAsk() if step is None else step.look
             if step is not None:
                 steps.append(step)
-                taken = dataclasses.replace(taken, attempt=step.attempt or taken.attempt)
+                claim = claim.as_attempt(step.attempt)
 
-    def _not_now(self, taken: Taken) -> Answered | None:
+    def _not_now(self, claim: LookupClaim) -> Answered | None:
         """Why nothing was asked, where something may be asked later."""
         wait: float | None = None
-        if not taken.may_look:
+        if not claim.may_look:
             why = "look-ups are paused"
-        elif strategies.may_ever_cancel(self._contract, taken):
+        elif strategies.may_ever_cancel(self._contract, claim):
             why = "a cancel by key waits until no request that was sent can arrive after it"
             quiet = self._contract.flight_limit + self._contract.pause_allowance
-            wait = max(0.0, quiet if taken.quiet_left is None else taken.quiet_left) + verdict.EDGE
-        elif not taken.may_send:
+            wait = max(0.0, quiet if claim.row.quiet_left is None else claim.row.quiet_left) + verdict.EDGE
+        elif not claim.may_send:
             why = "replays are paused"
         else:
             return None
         return Answered("look", CouldNotAsk(wait), Seen(note=why), sent=False)
 
-    async def _replay(self, taken: Taken) -> Answered | None:
-        assert taken.request is not None  # `strategies` asks for it
-        attempt, sent_as = taken.attempt, self._sender.now()
-        if not taken.begun:
-            if (doubt := await self._control.vouch(taken, lease_ends=taken.lease_ends)) is not None:
+    async def _replay(self, claim: LookupClaim) -> Answered | None:
+        assert claim.request is not None  # `strategies` asks for it
+        attempt, sent_as = claim.row.attempt, self._sender.now()
+        if not claim.begun:
+            if (doubt := await self._control.vouch(claim, lease_ends=claim.lease_ends)) is not None:
                 return _withheld("replay", doubt)
             async with self._database.connection() as connection:
-                begun = await attempts.begin_replay(connection, taken, self._contract)
+                begun = await attempts.begin_replay(connection, claim, self._contract)
             if begun is None:
                 return None
             attempt = begun
         outcome, seen = await self._lane.send(
-            taken.id, taken.request, lease_ends=taken.lease_ends, send_by=taken.send_by,
-            start=lambda: self._sender.now() == sent_as and (not taken.begun or self._sender.is_now(taken.sent_as)),
+            claim.row.id, claim.request, lease_ends=claim.lease_ends, send_by=claim.send_by,
+            start=lambda: self._sender.now() == sent_as and (not claim.begun or self._sender.is_now(claim.sent_as)),
         )  # fmt: skip
         telemetry.called(
-            self._contract.provider, self._lane.account.name, taken.intent_id, attempt, name(outcome), seen.elapsed,
+            self._contract.provider, self._lane.account.name, claim.row.intent_id, attempt, name(outcome), seen.elapsed,
             failure(outcome, seen), how="replay",
         )  # fmt: skip
         look = _as_look(outcome, seen, self._contract)
@@ -151,20 +151,20 @@ class Asker:
             server_error=isinstance(outcome, Ambiguous) and decide.own_error(seen),
         )
 
-    async def _look(self, taken: Taken) -> Answered:
-        question, asked_as = taken.question, self._sender.now()
+    async def _look(self, claim: LookupClaim) -> Answered:
+        question, asked_as = claim.question, self._sender.now()
         look, seen = await self._lane.ask(
-            dataclasses.replace(question, earlier_keys=()), lease_ends=taken.lease_ends
+            dataclasses.replace(question, earlier_keys=()), lease_ends=claim.lease_ends
         )  # fmt: skip
         # Everything under an earlier key is proven not executed: a refusal there, such as the object that was
         # cancelled, says nothing about this one. What exists there all the same contradicts that, and counts. So does
         # what commits that the database has forgotten have made under a later key.
-        groups = [(taken.earlier_keys, False)] if taken.earlier_keys else []
-        for keys, later in (*groups, *(((key,), True) for key in taken.later_keys)):
+        groups = [(claim.earlier_keys, False)] if claim.earlier_keys else []
+        for keys, later in (*groups, *(((key,), True) for key in claim.later_keys)):
             before = dataclasses.replace(question, provider_key=keys[-1], earlier_keys=keys[:-1], reference=None)
             if later and not self._lane.provider.questions(before):
                 break
-            other, why = await self._lane.ask(before, lease_ends=taken.lease_ends)
+            other, why = await self._lane.ask(before, lease_ends=claim.lease_ends)
             if isinstance(other, CouldNotAsk) and later and isinstance(look, Absent):
                 # What could not be asked about may be there.
                 look, seen = other, why
@@ -176,29 +176,29 @@ class Asker:
                 elif not isinstance(look, Succeeded | Pending):
                     # What was sent under this key may act all the same, and nobody would ask about it again.
                     look, seen = other, dataclasses.replace(why, copies=max(why.copies, 1) + 1)
-        doubt = await self._control.confirm(look, taken, asked_as=asked_as, lease_ends=taken.lease_ends)
+        doubt = await self._control.confirm(look, claim, asked_as=asked_as, lease_ends=claim.lease_ends)
         if doubt is not None:
             look, seen = not_trusted(doubt, seen)
             return Answered("look", look, seen, sent=False, counts=doubt.counts, why=_why(doubt))
         return Answered("look", look, seen, sent=False)
 
-    async def _cancel(self, taken: Taken) -> Answered | None:
-        if self._lane.provider.cancel(taken.question) is None or self._lane.breaker.room(clock.boottime()) == 0:
+    async def _cancel(self, claim: LookupClaim) -> Answered | None:
+        if self._lane.provider.cancel(claim.question) is None or self._lane.breaker.room(clock.boottime()) == 0:
             # It would burn the key and not be sent.
             return None
         asked_as = self._sender.now()
-        if (doubt := self._control.elsewhere(taken)) is not None:
+        if (doubt := self._control.elsewhere(claim)) is not None:
             return _withheld("cancel", doubt)
-        if (doubt := await self._control.vouch(taken, lease_ends=taken.lease_ends)) is not None:
+        if (doubt := await self._control.vouch(claim, lease_ends=claim.lease_ends)) is not None:
             return _withheld("cancel", doubt)
         async with self._database.connection() as connection:
-            attempt = await attempts.begin_cancel(connection, taken, self._contract)
+            attempt = await attempts.begin_cancel(connection, claim, self._contract)
         if attempt is None:
             return None
-        look, seen = await self._lane.cancel(taken.question, lease_ends=taken.lease_ends)
+        look, seen = await self._lane.cancel(claim.question, lease_ends=claim.lease_ends)
         # The credentials of another account cancel nothing there either, and say so (hazard 8).
         doubt = await self._control.confirm(
-            look, taken, asked_as=asked_as, lease_ends=taken.lease_ends, looked=False
+            look, claim, asked_as=asked_as, lease_ends=claim.lease_ends, looked=False
         )  # fmt: skip
         if doubt is not None:
             look, seen = not_trusted(doubt, seen)

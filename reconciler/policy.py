@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import assert_never
 from uuid import uuid4
 
+from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
 from idem.outbox.domain.outcomes import Succeeded, name
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, OutboxRow, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
 from idem.outbox.settle.rendering import Renderer
-from idem.reconciler.claim import Taken
+from idem.reconciler.lookup_claim import LookupClaim
 from idem.reconciler.verdict import EDGE, quiet_left
 
 SOURCE = "policy"
@@ -34,13 +35,13 @@ class Ordered:
     letters: tuple[DeadLetter, ...] = ()
 
 
-async def ready(renderer: Renderer, taken: Taken, terms: Terms, *, asked: bool) -> Ordered:
+async def ready(renderer: Renderer, claim: LookupClaim, terms: Terms, *, asked: bool) -> Ordered:
     """Render what the client will hear, before the row is locked, where the order may be carried out now."""
-    last = not asked or taken.lookups_then >= len(terms.contract.schedule)
-    if terms.standing_order != "assume_done" or taken.status is not OutboxStatus.UNKNOWN or not last:
+    last = not asked or claim.lookups_then >= len(terms.contract.schedule)
+    if terms.standing_order != "assume_done" or claim.row.status is not OutboxStatus.UNKNOWN or not last:
         return Ordered(asked)
     assumed = Succeeded(None)
-    rendered = await renderer.render(terms.operation, assumed, taken.intent_id)
+    rendered = await renderer.render(terms.operation, assumed, claim.row.intent_id)
     return Ordered(
         asked, StoredProof(uuid4(), SOURCE, assumed, rendered.answer), (rendered.letter,) if rendered.letter else ()
     )

@@ -7,10 +7,11 @@ from typing import assert_never
 from uuid import uuid4
 
 from idem.outbox.database.pool import Database
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.states import Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
 from idem.outbox.settle.locked_rows import LockedRow
@@ -18,12 +19,12 @@ from idem.outbox.settle.proofs import apply, change_one
 from idem.outbox.settle.record import note
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler import policy, verdict
-from idem.reconciler.claim import Taken
+from idem.reconciler.lookup_claim import LookupClaim
 from idem.reconciler.lookups import Answered
 
 
 async def settle(
-    database: Database, renderer: Renderer, taken: Taken, found: Answered | None, terms: Terms
+    database: Database, renderer: Renderer, claim: LookupClaim, found: Answered | None, terms: Terms
 ) -> tuple[str, Change | None]:
     """Write what asking came to, under the take's token; if the take is lost, a proof still counts as a proof.
 
@@ -31,9 +32,9 @@ async def settle(
     """
     how = found.how if found else "look"
     look = found.look if found else CouldNotAsk()
-    seen = found.seen if found else Seen(note=taken.withheld or "no look-up is possible")
-    why = found.why if found else taken.withheld
-    attempt = found.attempt if found and found.attempt is not None else taken.attempt
+    seen = found.seen if found else Seen(note=claim.withheld or "no look-up is possible")
+    why = found.why if found else claim.withheld
+    attempt = found.attempt if found and found.attempt is not None else claim.row.attempt
     evidence = Evidence("reconciler", how, name(look), seen)
     if found and found.tried:
         evidence = dataclasses.replace(evidence, details={"tried": list(found.tried)})
@@ -42,25 +43,25 @@ async def settle(
     ordered = policy.Ordered()
     match look:
         case Succeeded() | Refused() | Pending():
-            rendered = await renderer.render(terms.operation, look, taken.intent_id)
+            rendered = await renderer.render(terms.operation, look, claim.row.intent_id)
             proof = StoredProof(
                 uuid4(), "reconciler", look, rendered.answer, seen.http_status, attempt, rendered.interim
             )
             letters = (rendered.letter,) if rendered.letter else ()
         case Absent() | CouldNotAsk():
-            ordered = await policy.ready(renderer, taken, terms, asked=found is not None)
+            ordered = await policy.ready(renderer, claim, terms, asked=found is not None)
         case _ as unlisted:
             assert_never(unlisted)
     if proof is not None:
         evidence = dataclasses.replace(evidence, reference=proof.proof.reference)
         if seen.copies > 1:
             # One call, several objects: whatever made them, nobody else will notice (hazard 17).
-            twice = {"copies": seen.copies, "reference": proof.proof.reference, "provider_key": taken.provider_key}
+            twice = {"copies": seen.copies, "reference": proof.proof.reference, "provider_key": claim.row.provider_key}
             letters = (*letters, DeadLetter(Reason.POSSIBLE_DUPLICATE, twice))
 
     def make(held: LockedRow) -> Change | None:
         row = held.row
-        if row.token != taken.token or row.attempt != attempt:
+        if row.token != claim.row.token or row.attempt != attempt:
             return None
         if proof is not None:
             change = decide.proven(row, proof, held.stored, terms, evidence)
@@ -93,15 +94,15 @@ async def settle(
         return decide.fold(change, row, None, held.stored, terms)
 
     async with database.connection() as connection:
-        written = await change_one(connection, taken.id, make)
+        written = await change_one(connection, claim.row.id, make)
         if written is None and proof is not None:
-            applied = await apply(connection, taken.id, proof, evidence, terms, letters=letters)
-            telemetry.proof_applied(taken.intent_id, "reconciler", applied)
+            applied = await apply(connection, claim.row.id, proof, evidence, terms, letters=letters)
+            telemetry.proof_applied(claim.row.intent_id, "reconciler", applied)
             return applied, None
         if written is None:
-            await note(connection, taken.id, evidence, kind=f"{how}_lost", token=taken.token, attempt=attempt)
+            await note(connection, claim.row.id, evidence, kind=f"{how}_lost", token=claim.row.token, attempt=attempt)
             return "lost", None
-    if written.status is not taken.status:
+    if written.status is not claim.row.status:
         by = written.evidence.source if written.evidence.source == policy.SOURCE else how if proof else "absent"
-        telemetry.settled(taken.intent_id, by, str(written.state))
-    return "settled" if written.status is not taken.status else "kept", written
+        telemetry.settled(claim.row.intent_id, by, str(written.state))
+    return "settled" if written.status is not claim.row.status else "kept", written

@@ -12,8 +12,9 @@ from psycopg import AsyncConnection
 from idem.outbox.daemon.schedule import Over, never
 from idem.outbox.database.pool import AWAY, REFUSED
 from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import name, proof
-from idem.outbox.domain.transition import Change, Evidence, StoredProof
+from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.observe import after_commit, daemon_events, telemetry
 from idem.outbox.settle import decide
 from idem.outbox.settle.gate import write

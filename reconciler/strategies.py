@@ -14,7 +14,7 @@ from typing import assert_never
 from idem.outbox.domain.contract import Contract, Strategy
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look
 from idem.outbox.domain.states import OutboxStatus
-from idem.reconciler.claim import Taken
+from idem.reconciler.lookup_claim import LookupClaim
 
 
 def order(contract: Contract) -> tuple[Strategy, ...]:
@@ -30,7 +30,7 @@ def replay_first(contract: Contract) -> bool:
 
 
 def following(
-    contract: Contract, taken: Taken, done: Mapping[Strategy, Look], *, askable: bool, sent: bool, burned: bool
+    contract: Contract, claim: LookupClaim, done: Mapping[Strategy, Look], *, askable: bool, sent: bool, burned: bool
 ) -> Strategy | None:
     """What to try next; None: nothing more in this take.
 
@@ -39,19 +39,19 @@ def following(
     """
     if any(not isinstance(look, Absent | CouldNotAsk) for look in done.values()) or "cancel_by_key" in done:
         return None
-    if taken.cancel_sent and taken.status is OutboxStatus.UNKNOWN:
+    if claim.row.cancel_sent and claim.row.status is OutboxStatus.UNKNOWN:
         # It may have voided what a look-up still shows, or be about to: only another one says what is there.
-        return "cancel_by_key" if cancels(contract, taken, done, askable=askable, sent=sent, burned=burned) else None
+        return "cancel_by_key" if cancels(contract, claim, done, askable=askable, sent=sent, burned=burned) else None
     for strategy in order(contract):
         if strategy in done:
             continue
         match strategy:
             case "replay":
-                possible = taken.replay and taken.request is not None and not burned
+                possible = claim.replay and claim.request is not None and not burned
             case "lookup":
                 possible = askable
             case "cancel_by_key":
-                possible = cancels(contract, taken, done, askable=askable, sent=sent, burned=burned)
+                possible = cancels(contract, claim, done, askable=askable, sent=sent, burned=burned)
             case _ as unlisted:
                 assert_never(unlisted)
         if possible:
@@ -60,7 +60,7 @@ def following(
 
 
 def cancels(
-    contract: Contract, taken: Taken, done: Mapping[Strategy, Look], *, askable: bool, sent: bool, burned: bool
+    contract: Contract, claim: LookupClaim, done: Mapping[Strategy, Look], *, askable: bool, sent: bool, burned: bool
 ) -> bool:
     """Whether a cancel by key is to be made now.
 
@@ -68,39 +68,39 @@ def cancels(
     record; and not before every way that the contract puts before it has had its chances: enough agreeing absences are
     a verdict without it, so it is made at the last rung of the schedule, or where an absence can never settle.
     """
-    if not may_ever_cancel(contract, taken) or contract.cancel is None or not taken.may_send:
+    if not may_ever_cancel(contract, claim) or contract.cancel is None or not claim.may_send:
         return False
-    if not contract.cancel.tombstones and (sent or taken.quiet_left is None or taken.quiet_left > 0):
+    if not contract.cancel.tombstones and (sent or claim.row.quiet_left is None or claim.row.quiet_left > 0):
         return False
-    if taken.cancel_sent:
+    if claim.row.cancel_sent:
         return True
     before = order(contract)[: order(contract).index("cancel_by_key")]
-    last = taken.lookups_then >= len(contract.schedule)
-    if "replay" in before and taken.replay and not burned and not last:
+    last = claim.lookups_then >= len(contract.schedule)
+    if "replay" in before and claim.replay and not burned and not last:
         return False
     if "lookup" in before and askable:
         if not isinstance(done.get("lookup"), Absent):
             # No answer to a question: the provider is not to be had, and a cancel would not be either.
             return False
-        return last or (may_act_late(contract, taken) and taken.absences + 1 >= contract.lookup.agree)
+        return last or (may_act_late(contract, claim) and claim.row.absences + 1 >= contract.lookup.agree)
     return True
 
 
-def may_ever_cancel(contract: Contract, taken: Taken) -> bool:
+def may_ever_cancel(contract: Contract, claim: LookupClaim) -> bool:
     """Whether a cancel by key can settle this row, now or later."""
     return (
         contract.cancel is not None
         and "cancel_by_key" in order(contract)
-        and taken.status is OutboxStatus.UNKNOWN
-        and not taken.inline
-        and taken.carried
-        and taken.withheld is None
-        and not taken.contradicted
+        and claim.row.status is OutboxStatus.UNKNOWN
+        and not claim.row.inline
+        and claim.carried
+        and claim.withheld is None
+        and not claim.row.contradicted
         # Without tombstones nothing stops what the provider itself takes up later.
-        and (contract.cancel.tombstones or not may_act_late(contract, taken))
+        and (contract.cancel.tombstones or not may_act_late(contract, claim))
     )
 
 
-def may_act_late(contract: Contract, taken: Taken) -> bool:
+def may_act_late(contract: Contract, claim: LookupClaim) -> bool:
     """Whether the provider may still carry out what it answered with a 5xx: an absence then settles nothing."""
-    return contract.late_effects and taken.server_error
+    return contract.late_effects and claim.row.server_error

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Refused, name
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, OutboxRow, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
 from idem.outbox.settle.endings import DAY, MOST_LOOKUPS, flight_left, ordered, overdue
 from idem.outbox.settle.replay_window import memory_left

@@ -15,7 +15,7 @@ from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.handlers import Handler, HandlerRunner
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
-from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.worker import Worker, WorkerPass
 from idem.reconciler.daemon import Reconciler, ReconcilerPass
 from idem.sweeper.daemon import Sweeper, SweepResult
@@ -92,7 +92,7 @@ class Daemons:
                 return True
         return False
 
-    async def _call(self, name: str, account: str, claimed: Claimed) -> None:
+    async def _call(self, name: str, account: str, claimed: Claim) -> None:
         provider = self._catalogue.providers[name]
 
         async def mark() -> bool:
@@ -107,7 +107,7 @@ class Daemons:
                 claimed.request,
                 lease_ends=claimed.lease_ends,
                 start=lambda: True,
-                mark_start=mark if claimed.marks_start else None,
+                mark_start=mark if claimed.row.marks_start else None,
             )
         finally:
             await lane.close()

@@ -16,6 +16,7 @@ from fix_spine import Spine
 from idem.cli.main import main
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import (
     Ambiguous,
     NotExecuted,
@@ -26,7 +27,7 @@ from idem.outbox.domain.outcomes import (
     Seen,
     Succeeded,
 )
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator import actions, dead_letters
 from idem.outbox.settle import results
 from idem.outbox.settle.proofs import store
@@ -34,7 +35,7 @@ from idem.outbox.settle.rendering import Renderer
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
-from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.claim import Claim
 
 CONFIGURATION = Path(__file__).with_name("desk_configuration.toml").read_text()
 
@@ -59,7 +60,7 @@ class Desk:
     spine: Spine
     environment: dict[str, str]
 
-    async def claim(self, *, lease: float = 30) -> Claimed:
+    async def claim(self, *, lease: float = 30) -> Claim:
         name, _ = lane_names(self.spine.catalogue)["keyed", "keyed"]
         async with self.spine.database.connection() as connection:
             (row,) = await claims.claim(
@@ -67,7 +68,7 @@ class Desk:
             )
         return row
 
-    async def settle(self, claimed: Claimed, outcome: Outcome) -> None:
+    async def settle(self, claimed: Claim, outcome: Outcome) -> None:
         answer = Answer(201, b'{"worker": true}') if isinstance(outcome, Succeeded | Refused) else None
         terms = self.spine.catalogue.terms("pay.keyed", "keyed")
         assert terms is not None

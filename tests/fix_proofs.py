@@ -10,9 +10,10 @@ from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
 from idem.reconciler import due, lookups, settling
+from idem.reconciler.lookup_claim import LookupClaim
 
 
-async def take_one(spine: Spine, kind: str) -> due.Taken:
+async def take_one(spine: Spine, kind: str) -> LookupClaim:
     name, _ = lane_names(spine.catalogue)[kind, kind]
     contract = spine.catalogue.providers[kind].contract
     async with spine.database.connection() as connection:
@@ -22,9 +23,11 @@ async def take_one(spine: Spine, kind: str) -> due.Taken:
     return taken
 
 
-async def answered(spine: Spine, taken: due.Taken, look: Any, seen: Seen | None = None) -> str:
+async def answered(spine: Spine, taken: LookupClaim, look: Any, seen: Seen | None = None) -> str:
     """Settle a take as if the provider had said this."""
     renderer = Renderer()
     found = lookups.Answered("look", look, seen or Seen(200), sent=False)
-    became, _ = await settling.settle(spine.database, renderer, taken, found, spine.catalogue.require(taken.operation))
+    became, _ = await settling.settle(
+        spine.database, renderer, taken, found, spine.catalogue.require(taken.row.operation)
+    )
     return became

@@ -58,18 +58,24 @@ UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = %(how)s, t
 """
 
 
-class Holds(Counter[UUID]):
-    """How many rows of each claim token this process may still act upon, or has yet to report."""
+class Holds(Counter[UUID | None]):
+    """How many rows of each claim token this process may still act upon, or has yet to report. A row without a token
+    (None) is not counted."""
 
-    def hold(self, token: UUID) -> None:
-        """A row of this token was taken, or is being taken."""
-        self[token] += 1
+    def hold(self, token: UUID | None) -> None:
+        """A row of this token was claimed, or is being claimed."""
+        if token is not None:
+            self[token] += 1
 
-    def let_go(self, token: UUID) -> None:
+    def let_go(self, token: UUID | None) -> None:
         """This process will not act upon a row of this token any more."""
         self[token] -= 1
         if self[token] <= 0:
             del self[token]
+
+    def tokens(self) -> list[UUID]:
+        """The tokens, for the heartbeat."""
+        return [token for token in self if token is not None]
 
 
 class Life:

@@ -13,85 +13,12 @@ from uuid import UUID
 
 from idem.outbox.domain import redaction
 from idem.outbox.domain.operation import Answer
-from idem.outbox.domain.outcomes import Proof, Seen
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.values import storable
 
 EventType: TypeAlias = Literal["completed", "rested", "corrected", "later_fact"]
 EndedAs: TypeAlias = Literal["succeeded", "refused", "cancelled"]
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxRow:
-    """An outbox row as one statement of the database saw it. Times are seconds from that moment, negative if past."""
-
-    id: UUID
-    intent_id: UUID
-    operation: str
-    provider: str
-    account: str
-    status: OutboxStatus
-    state: KeyState
-    token: UUID | None
-    attempt: int
-    provider_key: str
-    live: bool = False
-    step: int = 1
-    version: int = 1
-    redrives: int = 0
-    sweeps: int = 0
-    lookups: int = 0
-    absences: int = 0
-    failures: int = 0
-    start_left: float = 0.0
-    quiet_left: float | None = None
-    claim_age: float | None = None
-    status_age: float = 0.0
-    marks_start: bool = False
-    started: bool = False
-    memory_age: float | None = None
-    """Seconds since the earliest moment at which something that still counts may have been sent under its key: a send
-    of its own, or one of lost commits. The provider's memory counts from there (`idem.outbox.settle.replay_window`)."""
-    holder: str | None = None
-    holder_known: bool = False
-    reference: str | None = None
-    redrives_itself: bool = False
-    scheduled_left: float | None = None
-    """Until the schedule's next look, while one that somebody ordered comes before it."""
-    key_used_anew: bool = False
-    contradicted: bool = False
-    """Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the
-    provider has it."""
-    frozen: bool = True
-    """Its request has been rendered; one that never was (accepted by SQL) goes back to be rendered."""
-    inline: bool = False
-    """The caller's own code makes the call: never queued, never sent by us, taken up again by its client alone."""
-    key_burned: bool = False
-    """Nothing may be sent under its provider key any more: the next send is made under a new one."""
-    cancel_sent: bool = False
-    """A cancel by key may have left for it: only the answer to a cancel says what is there."""
-    doubted_for: float | None = None
-    """Seconds since the earliest moment at which commits that the database has forgotten may have sent it (Recovery);
-    None: nothing is doubted."""
-    replay_window: int = 0
-    """Seconds for which the provider was sure to remember its key, by what was promised when it was accepted."""
-    server_error: bool = False
-    """An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredProof:
-    """A proof that waits to be folded, as it was seen, with the answer or the interim answer of its finder."""
-
-    id: UUID
-    source: str
-    proof: Proof
-    answer: Answer | None
-    http_status: int | None = None
-    attempt: int | None = None
-    interim: Any = None
-    undone: bool = False
-    """An attempt of ours saw it before a cancel of what it has made: it was true, and need not stand any more."""
 
 
 @dataclass(frozen=True, slots=True)

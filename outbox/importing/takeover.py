@@ -20,9 +20,10 @@ from idem.outbox.database import installation
 from idem.outbox.database.pool import records
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.states import KeyState
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, OutboxRow
+from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.importing.records import LINE_LIMIT, ImportedLine, LineError, read
 from idem.outbox.importing.report import ImportReport
 from idem.outbox.observe import after_commit

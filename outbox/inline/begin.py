@@ -12,8 +12,7 @@ from idem.outbox.accept import accept
 from idem.outbox.accept.prepare import Prepared
 from idem.outbox.database.pool import records
 from idem.outbox.domain.decisions import Decision, Limited
-from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outbox.domain.transition import OutboxRow
+from idem.outbox.domain.outbox_row import OutboxRow, claimed_row
 from idem.outbox.values import clock
 
 
@@ -63,19 +62,16 @@ async def begin(connection: AsyncConnection[Any], prepared: Prepared, *, token: 
         decided = accept.decision(record)
         assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
         return decided
-    row = OutboxRow(
+    row = claimed_row(
+        record,
+        token=token,
+        holder=holder,
         id=record.row_id,
-        intent_id=record.intent_id,
+        attempt=record.row_attempt,
+        provider_key=record.row_key,
         operation=operation.name,
         provider=operation.provider,
         account=operation.account,
-        status=OutboxStatus.CLAIMED,
-        state=KeyState.IN_PROGRESS,
-        token=token,
-        attempt=record.row_attempt,
-        provider_key=record.row_key,
-        live=True,
-        holder=holder,
         inline=True,
     )
     return Begun(row, now + record.lease_left, again=record.decision == "begun_again")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.operation import OperationSpec
-from idem.outbox.domain.transition import OutboxRow
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.values import clock
 from idem.outbox.values.durations import text
 from idem.outbox.values.errors import ConfigError

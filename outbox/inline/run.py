@@ -183,8 +183,7 @@ class InlineRun:
     def _ended(self, ending: asyncio.Task[ResultFate]) -> None:
         # Whatever it came to, the call is over, and nothing of this process acts under the token any more.
         self.stop()
-        if self._row.token is not None:
-            self._context.holds.let_go(self._row.token)
+        self._context.holds.let_go(self._row.token)
         if not ending.cancelled():
             ending.exception()  # the caller may have been cancelled, and hear of it from nobody
 

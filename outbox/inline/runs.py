@@ -19,9 +19,9 @@ from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Decision
 from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.outcomes import NotExecuted, Seen
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.inline.begin import Beginning, Begun, begin
 from idem.outbox.inline.renewal import interval
 from idem.outbox.inline.run import InlineRun, RunContext
@@ -61,7 +61,7 @@ class InlineRuns:
         self._holds = Holds()
         self._context = RunContext(database, Renderer(), self._holds, report_within)
         self._life = Life("inline")
-        self._life.tokens = lambda: list(self._holds)
+        self._life.tokens = self._holds.tokens
         self._stop = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
         self._giving_back: set[asyncio.Task[None]] = set()

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from psycopg import AsyncConnection
 
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.observe import metrics
 from idem.outbox.observe.logs import key_hash, log
 

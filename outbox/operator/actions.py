@@ -17,11 +17,12 @@ from psycopg import AsyncConnection
 
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Refused, Seen, Succeeded, name
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
 from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, StoredProof
+from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.operator import dead_letters, guards, locking
 from idem.outbox.operator.confirmation import Confirmed, said
 from idem.outbox.operator.guards import Snapshot

@@ -11,10 +11,10 @@ from typing import TypeAlias
 from uuid import UUID
 
 from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
 from idem.outbox.domain.outcomes import Refused, Succeeded, name
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import OutboxRow, StoredProof
 from idem.outbox.providers import request_parts
 from idem.outbox.settle import replay_window
 from idem.outbox.settle.endings import disagreement, flight_left

@@ -25,9 +25,10 @@ from idem.outbox.database import identity as identities
 from idem.outbox.database.pool import REFUSED, records
 from idem.outbox.domain.catalogue import LONGEST_FLIGHT, Catalogue
 from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, OutboxRow
+from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.observe import after_commit, daemon_events, telemetry
 from idem.outbox.settle import decide, doubted_rows, replay_window
 from idem.outbox.settle.gate import write

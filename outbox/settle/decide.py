@@ -14,6 +14,7 @@ from typing import Any, assert_never
 
 from idem.outbox.domain.completion import is_open
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
 from idem.outbox.domain.outcomes import (
     Ambiguous,
     NotExecuted,
@@ -26,7 +27,7 @@ from idem.outbox.domain.outcomes import (
 )
 from idem.outbox.domain.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, OutboxRow, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle.endings import (
     RETRY_BASE,
     RETRY_CAP,

@@ -8,10 +8,11 @@ from typing import Any, assert_never
 from idem.outbox.domain.completion import default_interim, is_open, meaning
 from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.outcomes import NotExecuted, Pending, Proof, Refused, Succeeded, name
 from idem.outbox.domain.states import BLOCKS_RETRY, CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, OutboxRow
+from idem.outbox.domain.transition import Change, DeadLetter
 from idem.outbox.values.backoff import backoff, not_before
 
 RETRY_BASE, RETRY_CAP = 1.0, 60.0

@@ -17,8 +17,8 @@ from psycopg import AsyncConnection
 from idem.outbox.database.pool import records
 from idem.outbox.domain import keys
 from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.states import OutboxStatus
-from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.values.errors import OperatorRefused
 
 

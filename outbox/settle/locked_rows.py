@@ -12,9 +12,8 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import records
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import OutboxRow, StoredProof, outbox_row
 from idem.outbox.domain.outcomes import proof
-from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outbox.domain.transition import OutboxRow, StoredProof
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +130,7 @@ async def read_locked(connection: AsyncConnection[Any], row_ids: Sequence[UUID])
         return []
     ids = {"ids": list(row_ids)}
     cursor = records(connection)
-    rows = [
-        OutboxRow(**{**r._asdict(), "status": OutboxStatus(r.status), "state": KeyState(r.state)})
-        for r in await (await cursor.execute(READ, ids)).fetchall()
-    ]
+    rows = [outbox_row(record) for record in await (await cursor.execute(READ, ids)).fetchall()]
     stored: dict[UUID, list[StoredProof]] = {}
     for r in await (await cursor.execute(STORED, ids)).fetchall():
         stored.setdefault(r.outbox_id, []).append(_stored(r))

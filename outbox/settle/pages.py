@@ -16,7 +16,8 @@ import psycopg
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import REFUSED
-from idem.outbox.domain.transition import Change, OutboxRow
+from idem.outbox.domain.outbox_row import OutboxRow
+from idem.outbox.domain.transition import Change
 from idem.outbox.observe import after_commit, daemon_events, telemetry
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import LockedRow, read_locked

@@ -15,9 +15,10 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import records
 from idem.outbox.domain.completion import is_open
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded, name
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.decide import proven

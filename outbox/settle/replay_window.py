@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 
 from idem.outbox.domain.contract import Contract, FrozenRequest
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.providers import request_parts
 
 # For a queued row `c`; %(window)s is the contract's own window (`Contract.memory`).

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
-from uuid import UUID
 
 from idem.outbox.daemon.daemon import Holds
 from idem.outbox.daemon.retry import Retry, wait
@@ -56,11 +55,6 @@ class Settler:
     def subscribe(self, provider: str, account: str) -> asyncio.Event:
         """An event that is set whenever something of this lane was settled, so that its fleet has room again."""
         return self._waiting.setdefault((provider, account), asyncio.Event())
-
-    def hold(self, token: UUID | None) -> None:
-        """A row of this token was claimed."""
-        if token is not None:
-            self.held.hold(token)
 
     def put(self, report: Report) -> None:
         """Settle this report soon."""
@@ -156,13 +150,8 @@ class Settler:
         if fate != "left":
             self.fates[fate] += 1
             telemetry.reported(report.row.intent_id, report.row.attempt, name(report.outcome), fate)
-        self.let_go(report.row.token)
+        self.held.let_go(report.row.token)
         self.settled.set()
         if (waiting := self._waiting.get((report.row.provider, report.row.account))) is not None:
             waiting.set()
         self._queue.task_done()
-
-    def let_go(self, token: UUID | None) -> None:
-        """This process will not act upon a row of this token any more."""
-        if token is not None:
-            self.held.let_go(token)

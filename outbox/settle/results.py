@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import REFUSED
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
 from idem.outbox.domain.outcomes import (
     Ambiguous,
     NotExecuted,
@@ -25,7 +26,7 @@ from idem.outbox.domain.outcomes import (
 )
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence, OutboxRow, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import decide
 from idem.outbox.settle.gate import write

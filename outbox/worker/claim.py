@@ -16,8 +16,7 @@ from idem.outbox.database.pool import AWAY, REFUSED, Database, records
 from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.lane_names import LaneName
-from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outbox.domain.transition import OutboxRow
+from idem.outbox.domain.outbox_row import OutboxRow, claimed_row
 from idem.outbox.settle.doubted_rows import C_IS_LISTED, O_IS_LISTED
 from idem.outbox.settle.replay_window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT, SENT_AS
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
@@ -28,8 +27,8 @@ FORMAT_VERSIONS = (1,)
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """A claimed row with its frozen request.
+class Claim:
+    """A row that this process may send, with its frozen request.
 
     `lease_ends` and `send_by` are on the boot-time clock of this machine. `send_by`: until when a row that lost commits
     may have sent may leave; without such a doubt at any time. `sent_as`: as whom it is sent; `kept`: as whom it was
@@ -40,7 +39,6 @@ class Claimed:
     request: FrozenRequest
     lease_ends: float
     send_by: float
-    marks_start: bool
     traceparent: str | None
     sent_as: int | None = None
     kept: bool = False
@@ -172,7 +170,7 @@ async def claim(
     beats: int = 0,
     table: int = 0,
     sent_as: int | None = None,
-) -> list[Claimed]:
+) -> list[Claim]:
     """Claim up to `limit` due rows of a lane for `lease` seconds.
 
     `keep`: calls of the fleet to leave free where it is limited. `spare`: only rows of tenants that hold no call.
@@ -214,18 +212,13 @@ async def claim(
     if takes_turns(lane):
         found = await with_requests(connection, token, found)
     claimed = [
-        Claimed(
-            row=OutboxRow(
-                id=record.id, intent_id=record.intent_id, operation=record.operation, provider=lane.provider,
-                account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
-                attempt=record.attempt, provider_key=record.provider_key, live=True, step=record.step,
-                redrives=record.redrives, sweeps=record.sweeps, failures=record.failures, start_left=record.start_left,
-                marks_start=record.marks_start, holder=holder, doubted_for=record.doubted_for,
+        Claim(
+            row=claimed_row(
+                record, token=token, holder=holder, provider=lane.provider, account=lane.account
             ),
             request=FrozenRequest(record.method, record.path, record.headers, bytes(record.body)),
             lease_ends=now + lease,
             send_by=math.inf if record.memory_left is None else now + record.memory_left,
-            marks_start=record.marks_start,
             traceparent=record.traceparent,
             sent_as=record.sent_as,
             kept=record.sent_as != sent_as,
@@ -293,15 +286,7 @@ async def recover_lost_claim(
         except (*AWAY, *REFUSED):
             gone, own = False, []
         if own or gone or loop.time() > until:
-            return [
-                OutboxRow(
-                    id=r.id, intent_id=r.intent_id, operation=r.operation, provider=lane.provider,
-                    account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
-                    attempt=r.attempt, provider_key=r.provider_key, live=True, step=r.step, sweeps=r.sweeps,
-                    failures=r.failures, start_left=r.start_left, inline=r.inline,
-                )
-                for r in own
-            ]  # fmt: skip
+            return [claimed_row(r, token=token, provider=lane.provider, account=lane.account) for r in own]
         await asyncio.sleep(0.5)
 
 

@@ -29,7 +29,7 @@ from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.account_check import AccountWatch
-from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.claim_gate import ClaimGate, ClaimPlan
 from idem.outbox.worker.probe import Probe
 from idem.outbox.worker.sent_as import SENT_BY_OTHERS, Sender
@@ -52,7 +52,7 @@ class WorkerContext:
 class InFlight:
     """A claim in this process. "Started" and "given back" are one compare-and-set: only one of them acts."""
 
-    def __init__(self, claimed: Claimed, terms: Terms, sender: Sender) -> None:
+    def __init__(self, claimed: Claim, terms: Terms, sender: Sender) -> None:
         self.claimed, self.terms, self._sender = claimed, terms, sender
         self.state: Literal["held", "started", "given_back"] = "held"
         self.calling = True
@@ -150,13 +150,13 @@ class LaneWorker:
                 task.cancel()
         return min((max(0.0, flight.claimed.lease_ends - now) for _, flight in calling), default=None)
 
-    async def _claim(self, plan: ClaimPlan) -> list[Claimed]:
+    async def _claim(self, plan: ClaimPlan) -> list[Claim]:
         context = self._context
         if not await self.account.holds():
             return []
         token = claims.new_token()
         backend: int | None = None
-        context.settler.hold(token)
+        context.settler.held.hold(token)
         try:
             async with context.database.connection() as connection:
                 sent_as = await self._sender.ready(connection)
@@ -182,23 +182,23 @@ class LaneWorker:
                 self._recovering.add(task)
                 task.add_done_callback(self._recovering.discard)
             else:
-                context.settler.let_go(token)
+                context.settler.held.let_go(token)
             raise
         except Exception:
             # The database said no: nothing was claimed.
-            context.settler.let_go(token)
+            context.settler.held.let_go(token)
             raise
         self._retry.over()
         for _ in rows:
-            context.settler.hold(token)
-        context.settler.let_go(token)
+            context.settler.held.hold(token)
+        context.settler.held.let_go(token)
         if rows:
             telemetry.claimed(self.name.provider, self.name.account, len(rows))
         for claimed in rows:
             telemetry.row_claimed(claimed.row.operation, claimed.row.intent_id, claimed.row.attempt)
         return rows
 
-    def _start(self, claimed: Claimed) -> None:
+    def _start(self, claimed: Claim) -> None:
         flight = InFlight(claimed, self._terms[claimed.row.operation], self._sender)
         task = asyncio.create_task(self._traced(flight))
         self._tasks[task] = flight
@@ -209,7 +209,7 @@ class LaneWorker:
         self._gate.freed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             telemetry.broken("worker", error, f"calling for {flight.claimed.row.intent_id}")
-            self._context.settler.let_go(flight.claimed.row.token)
+            self._context.settler.held.let_go(flight.claimed.row.token)
 
     async def _traced(self, flight: InFlight) -> None:
         with tracing.of_row(flight.claimed.traceparent):
@@ -234,7 +234,7 @@ class LaneWorker:
                 claimed.request,
                 lease_ends=claimed.lease_ends,
                 start=flight.start,
-                mark_start=mark_start if claimed.marks_start else None,
+                mark_start=mark_start if row.marks_start else None,
                 send_by=replay_window.send_by(claimed.send_by, row, claimed.request, flight.terms.contract),
             )
         except StillSending:
@@ -259,7 +259,7 @@ class LaneWorker:
         patience = context.database.timeouts.statement
         rows = await claims.recover_lost_claim(context.database, self.name, token, backend=backend, patience=patience)
         for row in rows:
-            context.settler.hold(token)
+            context.settler.held.hold(token)
             note = Seen(note="given back: the answer to the claim statement was lost")
             context.settler.put(Report(row, NotExecuted("given_back"), note, self._terms[row.operation]))
-        context.settler.let_go(token)
+        context.settler.held.let_go(token)

@@ -10,8 +10,8 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import records
 from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import OutboxRow
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.doubted_rows import C_IS_LISTED
 from idem.outbox.settle.key_rotation import Renewal

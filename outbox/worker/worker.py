@@ -53,7 +53,7 @@ class Worker:
         self.settings = settings or WorkerSettings()
         self.life = Life("worker")
         self.settler = Settler(database, batch=self.settings.batch, flush=self.settings.flush)
-        self.life.tokens = lambda: list(self.settler.held)
+        self.life.tokens = self.settler.held.tokens
         self._renderer = Renderer()
         self._freezer = Freezer(database, catalogue)
         context = WorkerContext(database, self.settler, self._renderer, self.life, self.settings)

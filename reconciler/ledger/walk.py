@@ -20,9 +20,10 @@ from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Proof, Refused, Seen, name
 from idem.outbox.domain.provider import Item
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import telemetry
 from idem.outbox.operator import pause
 from idem.outbox.settle import key_rotation

@@ -11,9 +11,10 @@ from psycopg import AsyncConnection
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.completion import is_open
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import DeadLetter, Evidence, StoredProof
+from idem.outbox.domain.transition import DeadLetter, Evidence
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import key_rotation, later_facts
 from idem.outbox.settle.proofs import apply, store

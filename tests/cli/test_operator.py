@@ -277,7 +277,8 @@ async def test_a_late_proof_of_something_else_opens_a_conflict_and_leaves_the_op
     row = await desk.spine.row(intent)
     await desk.act("resolve_completed", intent, outcome=Succeeded("pay_7"))
     before = (await desk.spine.key(intent))["response_body"]
-    from idem.outbox.domain.transition import Evidence, StoredProof
+    from idem.outbox.domain.outbox_row import StoredProof
+    from idem.outbox.domain.transition import Evidence
     from idem.outbox.settle.proofs import apply
 
     assert row is not None

@@ -12,8 +12,9 @@ from fix_desk import Desk
 from idem.outbox.domain.decisions import InProgress, Retrying
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator.actions import Done
 from idem.outbox.settle.proofs import apply
 from idem.outbox.values import clock

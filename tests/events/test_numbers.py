@@ -8,8 +8,9 @@ from fix_spine import Spine
 from sqlalchemy.orm import Session
 
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Refused, Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.handlers import HandlerRunner, Settled, handler
 from idem.outbox.operator import actions
 from idem.outbox.settle.proofs import apply

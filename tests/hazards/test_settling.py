@@ -17,8 +17,9 @@ from idem.outbox.domain.decisions import Accepted, InProgress, NeedsOperator, Re
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.limits import Limits
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import CouldNotAsk, Pending, Refused, Seen, Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator import ages
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.locked_rows import lock

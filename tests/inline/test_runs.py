@@ -9,8 +9,9 @@ from inline.buying import Shop, inline, prepared
 from idem.errors import OutOfOrder
 from idem.outbox.domain.decisions import Expired, InProgress, Mismatch, NeedsOperator, Replay, Unknown
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.inline import InlineRun
 from idem.outbox.settle.proofs import apply
 from idem.outbox.values.errors import ConfigError, Unserved

@@ -9,8 +9,9 @@ from interim.shop import KINDS, Shop, body, redirect
 from races_help import claim_one
 
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Absent, Proof, Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply, store
 from idem.sweeper.daemon import Sweeper
 

@@ -13,7 +13,7 @@ from fix_spine import Spine
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.lane_names import LaneName, lane_names
-from idem.outbox.domain.transition import OutboxRow
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.reconciler import due

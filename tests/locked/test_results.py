@@ -48,7 +48,7 @@ async def test_only_the_held_result_waits(spine: Spine, table: str, outcome: Out
     with holding(spine.url, table, victim) as held:
         assert held == 1
         for report in reports:
-            settler.hold(report.row.token)
+            settler.held.hold(report.row.token)
             settler.put(report)
         await until(len(others), settler)
         assert not settling.done()

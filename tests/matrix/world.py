@@ -28,8 +28,9 @@ from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted, Decision
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Refused, Succeeded, name
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply
 from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler

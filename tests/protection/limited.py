@@ -9,9 +9,9 @@ from idem.outbox.domain.lane_names import LaneName, lane_names
 from idem.outbox.domain.limits import Limits
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
-from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.claim import Claim
 from idem.reconciler import due
-from idem.reconciler.claim import Taken
+from idem.reconciler.lookup_claim import LookupClaim
 
 
 def limited(spine: Spine, limits: Limits) -> LaneName:
@@ -21,14 +21,14 @@ def limited(spine: Spine, limits: Limits) -> LaneName:
     return lane_names(spine.catalogue)["keyed", "keyed"][0]
 
 
-async def claim(spine: Spine, lane: LaneName, limit: int = 100, lease: float = 30) -> list[Claimed]:
+async def claim(spine: Spine, lane: LaneName, limit: int = 100, lease: float = 30) -> list[Claim]:
     async with spine.database.connection() as connection:
         return await claims.claim(
             connection, lane, token=uuid4(), holder="w", lease=lease, limit=limit, now=clock.boottime()
         )
 
 
-async def take(spine: Spine, lane: LaneName, limit: int = 100) -> list[Taken]:
+async def take(spine: Spine, lane: LaneName, limit: int = 100) -> list[LookupClaim]:
     contract = spine.catalogue.providers["keyed"].contract
     async with spine.database.connection() as connection:
         return await due.take(

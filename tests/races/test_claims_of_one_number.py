@@ -11,11 +11,11 @@ from idem.outbox.settle import results
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
-from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.claim import Claim
 from idem.sweeper.daemon import Sweeper
 
 
-async def claim(spine: Spine) -> Claimed:
+async def claim(spine: Spine) -> Claim:
     name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
     async with spine.database.connection() as connection:
         (row,) = await claims.claim(
@@ -24,7 +24,7 @@ async def claim(spine: Spine) -> Claimed:
     return row
 
 
-async def report_not_executed(spine: Spine, claimed: Claimed) -> dict[UUID, results.ResultFate]:
+async def report_not_executed(spine: Spine, claimed: Claim) -> dict[UUID, results.ResultFate]:
     terms = spine.catalogue.terms("pay.keyed", "keyed")
     assert terms is not None
     async with spine.database.connection() as connection:

@@ -11,18 +11,20 @@ from fix_spine import KEYED, KEYLESS, Spine
 from idem.outbox.domain.decisions import InProgress, Retrying
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Absent, Ambiguous, Outcome, Refused, Seen, Succeeded
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import decide, results
 from idem.outbox.settle.proofs import apply, change_one
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
-from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.lane_worker import InFlight
 from idem.reconciler import due, lookups, settling, stored
+from idem.reconciler.lookup_claim import LookupClaim
 
 ROUNDS = 25
 
@@ -33,7 +35,7 @@ def terms(spine: Spine, kind: str = "keyed") -> Terms:
     return known
 
 
-async def claim(spine: Spine, kind: str = "keyed", lease: float = 30) -> Claimed:
+async def claim(spine: Spine, kind: str = "keyed", lease: float = 30) -> Claim:
     name, _ = lane_names(spine.catalogue)[kind, kind]
     async with spine.database.connection() as connection:
         rows = await claims.claim(
@@ -43,7 +45,7 @@ async def claim(spine: Spine, kind: str = "keyed", lease: float = 30) -> Claimed
     return row
 
 
-def report(spine: Spine, claimed: Claimed, outcome: Outcome, kind: str = "keyed") -> Report:
+def report(spine: Spine, claimed: Claim, outcome: Outcome, kind: str = "keyed") -> Report:
     answer = Answer(201, b'{"worker": true}') if isinstance(outcome, Succeeded | Refused) else None
     return Report(claimed.row, outcome, Seen(200), terms(spine, kind), answer)
 
@@ -60,7 +62,7 @@ async def prove(spine: Spine, row: UUID, reference: str = "pay_1", source: str =
         return await apply(connection, row, proof, evidence, terms(spine), wait=wait)
 
 
-async def take(spine: Spine, kind: str, limit: int = 10) -> list[due.Taken]:
+async def take(spine: Spine, kind: str, limit: int = 10) -> list[LookupClaim]:
     name, _ = lane_names(spine.catalogue)[kind, kind]
     contract = KEYED if kind == "keyed" else KEYLESS
     async with spine.database.connection() as connection:
@@ -109,7 +111,7 @@ async def test_a_proof_and_a_claim_at_once(spine: Spine) -> None:
         intent = spine.accepted(f"k{n}")
         row = await spine.row(intent)
 
-        async def grab() -> list[Claimed]:
+        async def grab() -> list[Claim]:
             async with spine.database.connection() as connection:
                 return await claims.claim(
                     connection, name, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime()
@@ -185,7 +187,7 @@ async def test_two_reconcilers_take_a_row_once(spine: Spine) -> None:
     await spine.work(faults=["act_then_drop"] * 8)
     await spine.advance(10)
     first, second = await asyncio.gather(take(spine, "keyless"), take(spine, "keyless"))
-    ids = [t.id for t in (*first, *second)]
+    ids = [t.row.id for t in (*first, *second)]
     assert len(ids) == len(set(ids)) == 8
     assert await take(spine, "keyless") == []
     await spine.advance(40)
@@ -245,8 +247,8 @@ async def test_a_verdict_never_beats_a_proof_that_is_stored(spine: Spine) -> Non
     await spine.advance(300)
     (taken,) = await take(spine, "keyless")
     async with spine.database.connection() as holder, holder.transaction():
-        await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (taken.id,))
-        assert await prove(spine, taken.id, wait=False) == "stored"
+        await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (taken.row.id,))
+        assert await prove(spine, taken.row.id, wait=False) == "stored"
 
     found = lookups.Answered("look", Absent(), Seen(200), sent=False)
     await settling.settle(spine.database, Renderer(), taken, found, terms(spine, "keyless"))

@@ -23,7 +23,7 @@ from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Seen, S
 from idem.outbox.settle import results
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.worker import claim
-from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.claim import Claim
 from idem.reconciler import stored
 
 WARM = 8
@@ -101,13 +101,13 @@ def fill(db_url: str, acceptor: Acceptor, count: int, prefix: str = "k") -> None
             acceptor.accept(connection, "t", "pay.keyed", f"{prefix}{number}", {"amount": 1})
 
 
-async def claimed(connection: psycopg.AsyncConnection[Any], limit: int, token: UUID | None = None) -> list[Claimed]:
+async def claimed(connection: psycopg.AsyncConnection[Any], limit: int, token: UUID | None = None) -> list[Claim]:
     return await claim.claim(
         connection, LANE, token=token or claim.new_token(), holder="w", lease=60, limit=limit, now=0.0
     )
 
 
-def report(one: Claimed, outcome: Outcome, known: Catalogue) -> results.Report:
+def report(one: Claim, outcome: Outcome, known: Catalogue) -> results.Report:
     answer = Answer(201, b"{}") if isinstance(outcome, Succeeded) else None
     return results.Report(one.row, outcome, Seen(), known.require("pay.keyed"), answer)
 

@@ -11,9 +11,10 @@ from races_help import claim_one
 
 from idem.outbox.domain.contract import Response
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Ambiguous, Outcome, Pending, Proof, Refused, Seen, Succeeded
 from idem.outbox.domain.provider import Question
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import results
 from idem.outbox.settle.proofs import apply
 from idem.outbox.settle.results import Report

@@ -20,8 +20,8 @@ from idem.outbox.values import clock
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due
-from idem.reconciler.claim import Taken
 from idem.reconciler.control_question import ControlQuestion, Doubt
+from idem.reconciler.lookup_claim import LookupClaim
 from idem.testing.bank import BankAccount as BankAccount
 
 
@@ -32,9 +32,9 @@ class Desk:
     lane: Lane
     sender: Sender
     control: ControlQuestion
-    taken: Taken
+    taken: LookupClaim
 
-    async def confirm(self, taken: Taken | None = None) -> Doubt | None:
+    async def confirm(self, taken: LookupClaim | None = None) -> Doubt | None:
         """Whether an absence that was found a moment ago is believed."""
         return await self.control.confirm(
             Absent(), taken or self.taken, asked_as=self.sender.now(), lease_ends=clock.boottime() + 60

@@ -60,11 +60,11 @@ async def test_a_look_up_of_the_new_key_is_not_answered_with_the_object_of_the_o
     await spine.advance(10)
     taken = await take_one(spine, "keyed")
     assert taken.earlier_keys == (str(old),)
-    assert taken.provider_key != str(old)
+    assert taken.row.provider_key != str(old)
     question = taken.question
     assert (question.method, question.path) == ("POST", "/payments")
     assert question.sent_at is not None
-    assert question.keys == (taken.provider_key, str(old))
+    assert question.keys == (taken.row.provider_key, str(old))
     assert (await spine.row(intent))["status"] == "unknown"
 
 

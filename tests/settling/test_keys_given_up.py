@@ -15,8 +15,9 @@ from settling.burned import burned
 from settling.shop import cancelling, standing, use
 
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Seen, Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply
 from idem.outbox.worker.worker import Worker
 

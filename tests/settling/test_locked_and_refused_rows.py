@@ -16,13 +16,14 @@ from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.decisions import Replay
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import proofs
 from idem.outbox.settle import results as reports
 from idem.outbox.settle.result_writer import Settler
 from idem.outbox.settle.results import Report
-from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.worker import Worker
 from idem.reconciler import stored as stored_work
 from idem.sweeper.daemon import Sweeper
@@ -37,12 +38,12 @@ async def prove(spine: Spine, row: UUID, proof: Pending | Succeeded, kind: str =
         )  # fmt: skip
 
 
-def report(spine: Spine, claimed: Claimed, outcome: Any, kind: str = "keyed") -> Report:
+def report(spine: Spine, claimed: Claim, outcome: Any, kind: str = "keyed") -> Report:
     answer = Answer(201, b"{}") if isinstance(outcome, Succeeded | Refused) else None
     return Report(claimed.row, outcome, Seen(200), spine.catalogue.require(f"pay.{kind}"), answer)
 
 
-async def to_rest(spine: Spine, intent: UUID) -> Claimed:
+async def to_rest(spine: Spine, intent: UUID) -> Claim:
     """A claim that was swept, then believed absent: at rest, while its worker still has something to say."""
     claimed = await claim_one(spine, "keyed")
     await spine.advance(100_000)

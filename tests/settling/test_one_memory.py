@@ -138,14 +138,14 @@ async def test_a_take_and_the_beginning_of_a_replay_ask_for_it(
             connection, lane_names(spine.catalogue)["keyed", "keyed"][0], contract, token=uuid4(), holder="t", lease=30,
             limit=100, now=now, replay_first=first,
         )  # fmt: skip
-        assert {each.id for each in taken} == set(rows)
+        assert {each.row.id for each in taken} == set(rows)
         for each in taken:
-            left = rows[each.id].left
-            assert each.replay == (left > 0), rows[each.id]
+            left = rows[each.row.id].left
+            assert each.replay == (left > 0), rows[each.row.id]
             assert each.send_by - now == pytest.approx(left, abs=EDGE / 2)
             if not first:
                 begun = await attempts.begin_replay(connection, each, contract)
-                assert (begun is not None) == (left > 0), rows[each.id]
+                assert (begun is not None) == (left > 0), rows[each.row.id]
 
 
 @pytest.mark.parametrize(("promised", "stated"), WINDOWS)

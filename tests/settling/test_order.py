@@ -11,23 +11,25 @@ from structlog.testing import capture_logs
 
 from idem.outbox.domain.contract import CancelRule, Strategy
 from idem.outbox.domain.decisions import Replay
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Succeeded
-from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.reconciler import strategies
-from idem.reconciler.claim import Taken
+from idem.reconciler.lookup_claim import LookupClaim
 from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank.settings import SecondRequest as BankReplay
 
 CONTRACT = replace(KEYED, cancel=CancelRule())
 
 
-def taken(**changes: Any) -> Taken:
-    ids = UUID(int=1), UUID(int=2), "pay", uuid4()
-    row = Taken(*ids, 1, OutboxStatus.UNKNOWN, "key", None, False, None, 100.0, quiet_left=-1)
-    return replace(row, **changes)
+def taken(**changes: Any) -> LookupClaim:
+    known = {"status": OutboxStatus.UNKNOWN, "state": KeyState.UNKNOWN, "token": uuid4(), "quiet_left": -1.0}
+    columns = {name: changes.pop(name) for name in list(changes) if name in OutboxRow.__slots__}
+    row = OutboxRow(UUID(int=1), UUID(int=2), "pay", "bank", "main", attempt=1, provider_key="key", **known | columns)
+    return replace(LookupClaim(row, False, None, 100.0), **changes)
 
 
-def following(row: Taken, done: dict[Strategy, Look] | None = None, **changes: Any) -> Strategy | None:
+def following(row: LookupClaim, done: dict[Strategy, Look] | None = None, **changes: Any) -> Strategy | None:
     facts = {"askable": True, "sent": False, "burned": False, **changes}
     contract = facts.pop("contract", CONTRACT)
     return strategies.following(contract, row, done or {}, **facts)
@@ -86,14 +88,20 @@ def test_what_may_act_late_is_cancelled_with_tombstones_alone() -> None:
     row = taken(server_error=True, absences=1, lookups=len(CONTRACT.schedule) - 1)
     assert following(row, {"lookup": Absent()}, contract=late) is None
     stones = replace(late, cancel=CancelRule(tombstones=True))
-    assert following(replace(row, lookups=1), {"lookup": Absent()}, contract=stones) == "cancel_by_key"
-    assert following(replace(row, lookups=1, absences=0), {"lookup": Absent()}, contract=stones) is None
+    assert (
+        following(replace(row, row=replace(row.row, lookups=1)), {"lookup": Absent()}, contract=stones)
+        == "cancel_by_key"
+    )
+    assert (
+        following(replace(row, row=replace(row.row, lookups=1, absences=0)), {"lookup": Absent()}, contract=stones)
+        is None
+    )
 
 
 def test_after_a_cancel_only_another_one_says_what_is_there() -> None:
     sent = taken(cancel_sent=True, key_burned=True)
     assert following(sent) == "cancel_by_key"
-    assert following(replace(sent, quiet_left=5.0)) is None, "no look is believed meanwhile"
+    assert following(replace(sent, row=replace(sent.row, quiet_left=5.0))) is None, "no look is believed meanwhile"
 
 
 @pytest.mark.parametrize("kind", ["keyed", "keyless"])

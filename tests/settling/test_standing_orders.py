@@ -9,8 +9,9 @@ from settling.shop import sends, use
 
 from idem.outbox.domain.decisions import Replay
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Refused, Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply
 
 MAIL = "pay.keyless"

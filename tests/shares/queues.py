@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from idem.outbox.domain.lane_names import LaneName, lane_names
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
-from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.fairness import TenantRound
 
 PLANT = Path(__file__).with_name("queues_plant.sql").read_text()
@@ -34,14 +34,14 @@ def lane(spine: Spine) -> LaneName:
 
 async def grab(
     connection: AsyncConnection[Any], name: LaneName, limit: int, turns: TenantRound | None = None
-) -> list[Claimed]:
+) -> list[Claim]:
     """One claim."""
     return await claims.claim(
         connection, name, token=uuid4(), holder="test", lease=60, limit=limit, now=clock.boottime(), tenants=turns
     )
 
 
-async def tenants(connection: AsyncConnection[Any], rows: list[Claimed]) -> list[str]:
+async def tenants(connection: AsyncConnection[Any], rows: list[Claim]) -> list[str]:
     """Whose rows these are."""
     found = await connection.execute(
         "SELECT tenant_id FROM idem.outbox WHERE id = ANY (%s) ORDER BY array_position(%s::uuid[], id)",
@@ -50,6 +50,6 @@ async def tenants(connection: AsyncConnection[Any], rows: list[Claimed]) -> list
     return [tenant for (tenant,) in await found.fetchall()]
 
 
-def ids(rows: list[Claimed]) -> list[UUID]:
+def ids(rows: list[Claim]) -> list[UUID]:
     """Their ids."""
     return [claimed.row.id for claimed in rows]

@@ -10,8 +10,9 @@ from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply
 from idem.sweeper.daemon import Sweeper
 

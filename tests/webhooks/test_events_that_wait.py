@@ -15,8 +15,9 @@ from settling.shop import cancelling, sends, standing
 
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.domain.webhook import Event
 from idem.outbox.operator import actions, locking
 from idem.outbox.settle import decide, later_facts, proofs

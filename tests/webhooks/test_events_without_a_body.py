@@ -14,8 +14,9 @@ from settling.shop import cancelling, standing
 from webhooks.refunds import REFUNDED, told
 
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Proof, Refused, Seen, Succeeded
-from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import store
 from idem.reconciler import attempts
 from idem.sweeper.daemon import Sweeper, SweeperSettings

@@ -1,0 +1,102 @@
+"""An outbox row as a value. Whatever holds one (a claim, a lock, a result) has it as its `row`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+from uuid import UUID
+
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Proof
+from idem.outbox.domain.states import KeyState, OutboxStatus
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """An outbox row as one statement of the database saw it. Times are seconds from that moment, negative if past.
+
+    A field that the statement does not read has its default: only a row under its lock (`LockedRow`) has them all.
+    """
+
+    id: UUID
+    intent_id: UUID
+    operation: str
+    provider: str
+    account: str
+    status: OutboxStatus
+    state: KeyState
+    token: UUID | None
+    attempt: int
+    provider_key: str
+    live: bool = False
+    step: int = 1
+    version: int = 1
+    redrives: int = 0
+    sweeps: int = 0
+    lookups: int = 0
+    absences: int = 0
+    failures: int = 0
+    start_left: float = 0.0
+    quiet_left: float | None = None
+    claim_age: float | None = None
+    status_age: float = 0.0
+    marks_start: bool = False
+    started: bool = False
+    memory_age: float | None = None
+    """Seconds since the earliest moment at which something that still counts may have been sent under its key: a send
+    of its own, or one of lost commits. The provider's memory counts from there (`idem.outbox.settle.replay_window`)."""
+    holder: str | None = None
+    holder_known: bool = False
+    reference: str | None = None
+    redrives_itself: bool = False
+    scheduled_left: float | None = None
+    """Until the schedule's next look, while one that somebody ordered comes before it."""
+    key_used_anew: bool = False
+    contradicted: bool = False
+    """Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the
+    provider has it."""
+    frozen: bool = True
+    """Its request has been rendered; one that never was (accepted by SQL) goes back to be rendered."""
+    inline: bool = False
+    """The caller's own code makes the call: never queued, never sent by us, taken up again by its client alone."""
+    key_burned: bool = False
+    """Nothing may be sent under its provider key any more: the next send is made under a new one."""
+    cancel_sent: bool = False
+    """A cancel by key may have left for it: only the answer to a cancel says what is there."""
+    doubted_for: float | None = None
+    """Seconds since the earliest moment at which commits that the database has forgotten may have sent it (Recovery);
+    None: nothing is doubted."""
+    replay_window: int = 0
+    """Seconds for which the provider was sure to remember its key, by what was promised when it was accepted."""
+    server_error: bool = False
+    """An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProof:
+    """A proof that waits to be folded, as it was seen, with the answer or the interim answer of its finder."""
+
+    id: UUID
+    source: str
+    proof: Proof
+    answer: Answer | None
+    http_status: int | None = None
+    attempt: int | None = None
+    interim: Any = None
+    undone: bool = False
+    """An attempt of ours saw it before a cancel of what it has made: it was true, and need not stand any more."""
+
+
+_FIELDS: Final = frozenset(field.name for field in fields(OutboxRow))
+
+
+def outbox_row(record: Any, **known: Any) -> OutboxRow:
+    """The row in a record of the database, by the names of its columns. `known`: fields that no column gives."""
+    row = {name: value for name, value in record._asdict().items() if name in _FIELDS} | known
+    return OutboxRow(**{**row, "status": OutboxStatus(row["status"]), "state": KeyState(row["state"])})
+
+
+def claimed_row(record: Any, *, token: UUID, **known: Any) -> OutboxRow:
+    """The row in a record of a statement that has claimed it under this token, or found such a claim."""
+    claim = {"status": OutboxStatus.CLAIMED, "state": KeyState.IN_PROGRESS, "live": True}
+    return outbox_row(record, token=token, **claim, **known)

@@ -1,0 +1,109 @@
+"""A row that the reconciler holds to ask about it, and what the provider can know of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+from uuid import UUID
+
+from idem.outbox.domain.contract import Contract, FrozenRequest
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.outbox_row import OutboxRow, outbox_row
+from idem.outbox.domain.provider import Question
+from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outbox.providers import request_parts
+from idem.outbox.providers.key_locations import places
+
+
+@dataclass(frozen=True, slots=True)
+class LookupClaim:
+    """A row that this process may ask about, under a token and a lease.
+
+    `replay`: its frozen request may be sent again; `begun`: that attempt is counted already, because the claim begins
+    with it. `may_send` and `may_look`: neither replays and cancels, nor look-ups, are paused.
+    `request` is None for what was never rendered, which no replay can be made of (`idem.accept` in SQL, then Recovery).
+    `ordered`: the look-up comes before the one that the schedule has next, and uses up none of it.
+    `send_by`: until when a replay may leave, on the boot clock; later the provider may have forgotten the first send.
+    `carried`: the request carries the key as the contract of now says; `named`: it names it in its path or body.
+    `row.quiet_left`: seconds for which something sent may still act, None where that is not known. `later_keys`:
+    provider keys under which commits that the database has forgotten may have sent it. `sent_as`: as whom it was sent;
+    `withheld`: why it is neither replayed nor cancelled, where nothing could show that the same account answers.
+    `places`: where the request has the key; None where what was sent is not known here. The rest is as in `Question`.
+    """
+
+    row: OutboxRow
+    replay: bool
+    request: FrozenRequest | None
+    lease_ends: float
+    send_by: float = -math.inf
+    may_send: bool = True
+    may_look: bool = True
+    begun: bool = False
+    ordered: bool = False
+    sent_at: float | None = None
+    earlier_keys: tuple[str, ...] = ()
+    later_keys: tuple[str, ...] = ()
+    asked_at: float = math.inf
+    traceparent: str | None = None
+    carried: bool = True
+    named: bool = True
+    sent_as: int | None = None
+    withheld: str | None = None
+    places: frozenset[str] | None = None
+
+    @property
+    def lookups_then(self) -> int:
+        """How many look-ups of the schedule are used up when this one has been made."""
+        return self.row.lookups if self.ordered else self.row.lookups + 1
+
+    @property
+    def question(self) -> Question:
+        """What the provider is asked about this row with."""
+        awaiting = self.row.status is OutboxStatus.AWAITING
+        method, path = ("", "") if self.request is None else (self.request.method, self.request.path)
+        return Question(
+            self.row.provider_key, self.row.reference, awaiting, self.sent_at, method, path, self.earlier_keys,
+            self.asked_at, self.carried, self.named, {} if self.request is None else self.request.headers,
+        )  # fmt: skip
+
+    def as_attempt(self, attempt: int | None) -> LookupClaim:
+        """The same under the number of an attempt that was begun within it; None: none was."""
+        return self if attempt is None else replace(self, row=replace(self.row, attempt=attempt))
+
+
+_AS_READ: Final = frozenset(field.name for field in fields(LookupClaim))
+
+
+def lookup_claim(
+    record: Any, lane: LaneName, contract: Contract, *, token: UUID, now: float, lease: float, replay_first: bool
+) -> LookupClaim:
+    """The claim in a record of `due.TAKE`, under the contract of now."""
+    r = record
+    request = None if r.method is None else FrozenRequest(r.method, r.path, r.headers, bytes(r.body))
+    carried = named = True
+    where: frozenset[str] | None = None
+    if r.imported_as is not None:
+        carried, named = r.imported_as == "key", False
+    elif request is not None and not r.inline:
+        carried = request_parts.carried(request, contract.key, r.provider_key)
+        named = request_parts.named(request, contract.key, r.provider_key)
+        where = places(request, r.provider_key)
+    # What was never rendered here is asked about as well; `verdict` believes no absence of it.
+    replay = r.replay and carried
+    state = KeyState.UNKNOWN if r.status == OutboxStatus.UNKNOWN else KeyState.IN_PROGRESS
+    as_read = {name: value for name, value in r._asdict().items() if name in _AS_READ}
+    made = {
+        "row": outbox_row(r, token=token, state=state, provider=lane.provider, account=lane.account),
+        "replay": replay,
+        "request": request,
+        "carried": carried,
+        "named": named,
+        "places": where,
+        "lease_ends": now + lease,
+        "send_by": -math.inf if r.memory_left is None else now + r.memory_left,
+        "begun": replay and replay_first and r.as_before,
+        "earlier_keys": tuple(r.earlier_keys),
+        "later_keys": tuple(r.later_keys),
+    }
+    return LookupClaim(**{**as_read, **made})

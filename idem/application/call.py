@@ -23,7 +23,7 @@ from idem.application.inline import AsyncInlineCall, InlineCall
 from idem.application.keyed_request import KeyedRequest
 from idem.application.misuse import NotCommitted, NoTransaction, NotStored, OutOfOrder
 from idem.application.replies import Reply
-from idem.application.statements import Reservation, Reserved
+from idem.application.statements import Reserved, ReserveResult
 from idem.outbox.accept.status import Status
 from idem.outbox.domain.decisions import Accepted, InProgress, Retrying, Unknown
 from idem.outbox.domain.operation import Answer, check_answer, versioned
@@ -43,7 +43,7 @@ class _BaseCall:
         self._operation = operation
         self._request = request if isinstance(request, KeyedRequest) else None
         self._refused = request if isinstance(request, Reply) else None
-        self._reservation: Reservation | None = None
+        self._reservation: ReserveResult | None = None
         self._adapter: ConnectionAdapter | None = None
         self._done: Literal["submitted", "completed"] | None = None
 

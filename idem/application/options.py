@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from idem.outbox.domain.contract import OnUnsettleable, Strategy, ValueAtRisk
 from idem.outbox.domain.sending import AskAbout, Send
 
-Duration: TypeAlias = float | str
+SecondsOrText: TypeAlias = float | str
 """Seconds, or a text with units: `90`, `"15m"`, `"72h"`."""
 Table: TypeAlias = Mapping[str, Any]
 """A table of idem.toml as a mapping, e.g. `{"carrier": "header", "name": "Idempotency-Key"}`."""
@@ -22,12 +22,12 @@ class OperationOptions(TypedDict, total=False):
     """`[operations.<name>]`, without what Python says by functions and types; `lease` and `renew_for` are inline's."""
 
     account: str | None
-    key_ttl: Duration
+    key_ttl: SecondsOrText
     short_ttl: bool
-    answer_ttl: Duration
+    answer_ttl: SecondsOrText
     answer_version: int | None
-    start_within: Duration | None
-    give_up_after: Duration
+    start_within: SecondsOrText | None
+    give_up_after: SecondsOrText
     redrive: Literal["auto", "none"]
     max_redrives: int
     retry: Literal["operator", "client"]
@@ -37,8 +37,8 @@ class OperationOptions(TypedDict, total=False):
     fingerprint_without: Sequence[str]
     key_owner: Literal["tenant", "label"]
     card_data: Literal["refuse", "allow"]
-    lease: Duration
-    renew_for: Duration
+    lease: SecondsOrText
+    renew_for: SecondsOrText
 
 
 class ProviderOptions(TypedDict, total=False):
@@ -50,7 +50,7 @@ class ProviderOptions(TypedDict, total=False):
     encoding: Literal["json", "form"]
     headers: Mapping[str, str]
     key: Table
-    retention_max: Duration | None
+    retention_max: SecondsOrText | None
     deployment_tag: Table | None
     object_types: Table | None
     lookup: AskAbout | Table
@@ -65,13 +65,13 @@ class ProviderOptions(TypedDict, total=False):
     webhook: Table | None
     accounts: Mapping[str, Table]
     account_check: Table | None
-    connect_timeout: Duration
-    deadline: Duration
-    flight_limit: Duration
-    pause_allowance: Duration
-    schedule: Sequence[Duration]
-    pending_schedule: Sequence[Duration]
-    pending_limit: Duration
+    connect_timeout: SecondsOrText
+    deadline: SecondsOrText
+    flight_limit: SecondsOrText
+    pause_allowance: SecondsOrText
+    schedule: Sequence[SecondsOrText]
+    pending_schedule: Sequence[SecondsOrText]
+    pending_limit: SecondsOrText
     traceparent: bool
     throttles_before_execution: bool
     unlisted_4xx: Literal["hold", "answer"]

@@ -25,7 +25,7 @@ class Reserved:
     expires_at: datetime
 
 
-Reservation: TypeAlias = Reserved | Decision
+ReserveResult: TypeAlias = Reserved | Decision
 
 RESERVE: Final = f"""
 SELECT {accept.DECIDED}
@@ -37,7 +37,7 @@ SELECT {accept.DECIDED}
 """  # noqa: S608
 
 
-def reserve(adapter: ConnectionAdapter, request: KeyedRequest) -> tuple[Reservation, KeyedRequest]:
+def reserve(adapter: ConnectionAdapter, request: KeyedRequest) -> tuple[ReserveResult, KeyedRequest]:
     """One round trip; a second where the key was accepted while the operation left out other members.
 
     The request as it is stored comes back with the decision. Raises Unserved, RetryTransaction and StoreUnavailable.
@@ -47,7 +47,7 @@ def reserve(adapter: ConnectionAdapter, request: KeyedRequest) -> tuple[Reservat
     return (decided, request) if composed is None else (_reserve(adapter, composed), composed)
 
 
-def _reserve(adapter: ConnectionAdapter, request: KeyedRequest) -> Reservation:
+def _reserve(adapter: ConnectionAdapter, request: KeyedRequest) -> ReserveResult:
     operation = request.operation
     row = adapter.row(
         RESERVE,

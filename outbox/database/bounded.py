@@ -136,7 +136,7 @@ class _Watched:
     late: bool = False
 
 
-class _Watch:
+class _SilenceWatch:
     """One thread for all blocking waits of this process; it lives as long as there are any."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class _Watch:
                     return
 
 
-_watch = _Watch()
+_watch = _SilenceWatch()
 
 
 def silent(seconds: float) -> str:

@@ -9,21 +9,10 @@ from idem.outbox.values.errors import AcceptPaused, RetryTransaction, StoreUnava
 SERIALIZATION_FAILURE: Final = "40001"
 UNAVAILABLE: Final = frozenset(
     {
-        "55P03",
-        "57014",
-        "57P01",
-        "57P02",
-        "57P03",
-        "57P05",
-        "25006",
-        "25P03",
-        "25P04",
-        "53000",
-        "53100",
-        "53200",
-        "53300",
+        "55P03", "57014", "57P01", "57P02", "57P03", "57P05", "25006", "25P03", "25P04",
+        "53000", "53100", "53200", "53300",
     }
-)
+)  # fmt: skip
 """A lock that was not to be had; a statement or a transaction that ran out of its session's time; a server that ends or
 does not take connections yet, that takes no writes (a standby, `default_transaction_read_only`), or that has no memory,
 disk or connections left."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, LiteralString, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
-from psycopg.rows import namedtuple_row
+from psycopg.rows import namedtuple_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from idem.outbox.database import preconditions, session
@@ -27,7 +27,7 @@ from idem.outbox.database.server_errors import REFUSED, DatabaseAway, away
 from idem.outbox.database.session import Timeouts
 from idem.outbox.values.errors import ConfigError, StoreUnavailable, one_line
 
-__all__ = ["AWAY", "REFUSED", "Database", "DatabaseAway", "Hook", "Timeouts", "records", "within"]
+__all__ = ["AWAY", "REFUSED", "Database", "DatabaseAway", "Hook", "Timeouts", "is_true", "records", "within"]
 
 # The pool writes a line for each failed attempt to connect; the daemons write one for each outage.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR + 1)
@@ -214,6 +214,13 @@ def _forget_abandoned(task: asyncio.Task[Any]) -> None:
     _left.discard(task)
     if not task.cancelled():
         task.exception()  # nobody waits for it any more
+
+
+async def is_true(connection: AsyncConnection[Any], question: LiteralString, values: Mapping[str, Any]) -> bool:
+    """Whether the first column that this statement returns is true; False where it returns no row."""
+    cursor = connection.cursor(row_factory=tuple_row)
+    record = await (await cursor.execute(question, values)).fetchone()
+    return bool(record and record[0])
 
 
 def records(connection: AsyncConnection[Any]) -> AsyncCursor[Any]:

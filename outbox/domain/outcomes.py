@@ -17,13 +17,19 @@ WhyNot: TypeAlias = Literal["transport", "throttled", "config", "request", "give
 
 
 @dataclass(frozen=True, slots=True)
-class Succeeded:
-    """The effect exists. `status` is the provider's own word for it. `interim`: the object exists, but it is not at its
-    end (a status that the contract calls `answer`)."""
+class ProviderObject:
+    """What the provider shows of an object. `status`: the provider's own word for its state."""
 
     reference: str | None
     status: str | None = None
     fields: Fields = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded(ProviderObject):
+    """The effect exists. `interim`: the object exists, but it is not at its end (a status that the contract calls
+    `answer`)."""
+
     interim: bool = False
 
     @property
@@ -32,12 +38,8 @@ class Succeeded:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(ProviderObject):
     """The provider decided against this effect (a decline): not against our request."""
-
-    reference: str | None
-    status: str | None = None
-    fields: Fields = field(default_factory=dict)
 
     @property
     def succeeded(self) -> bool:
@@ -45,12 +47,8 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(ProviderObject):
     """The provider's own word that it has accepted and is working."""
-
-    reference: str | None
-    status: str | None = None
-    fields: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

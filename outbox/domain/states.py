@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class KeyState(StrEnum):
@@ -57,6 +58,8 @@ class Transition:
 K = KeyState
 S = OutboxStatus
 
+_DOUBTED: Final = ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
+
 KEY_TRANSITIONS: tuple[Transition, ...] = (
     Transition(None, K.IN_PROGRESS, ("accept",), "the key is new"),
     Transition(K.IN_PROGRESS, K.COMPLETED, ("accept",), "local operation, in the same transaction"),
@@ -66,18 +69,8 @@ KEY_TRANSITIONS: tuple[Transition, ...] = (
     Transition(K.IN_PROGRESS, K.FAILED_RETRYABLE, ("worker", "sweeper", "settle"), "proven not executed, and at rest"),
     Transition(K.IN_PROGRESS, K.UNKNOWN, ("worker",), "ambiguous, or outcome and stored proof disagree"),
     Transition(K.IN_PROGRESS, K.UNKNOWN, ("sweeper", "api", "reconcile"), "claimed, and the lease has expired"),
-    Transition(
-        K.IN_PROGRESS,
-        K.UNKNOWN,
-        ("recover", "sweeper"),
-        "the database changed, and the deadline for the row has passed",
-    ),
-    Transition(
-        K.FAILED_RETRYABLE,
-        K.UNKNOWN,
-        ("recover", "sweeper"),
-        "the database changed, and the deadline for the row has passed",
-    ),
+    Transition(K.IN_PROGRESS, K.UNKNOWN, *_DOUBTED),
+    Transition(K.FAILED_RETRYABLE, K.UNKNOWN, *_DOUBTED),
     Transition(K.UNKNOWN, K.COMPLETED, ("reconciler", "webhook", "late result", "operator"), "a final proof"),
     Transition(K.UNKNOWN, K.IN_PROGRESS, ("settle",), "step done and another follows; or accepted and pending there"),
     Transition(K.UNKNOWN, K.FAILED_RETRYABLE, ("reconciler", "operator"), "proven not executed"),
@@ -116,18 +109,7 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.HELD, S.PENDING, ("accept", "redrive"), "back to work under the same provider key"),
     Transition(S.HELD, S.UNFROZEN, ("accept", "redrive"), "never rendered, or its key is burned: back to be rendered"),
     Transition(S.HELD, S.CLAIMED, ("accept",), "inline: the client's retry makes the call itself"),
-    Transition(
-        S.PENDING, S.UNKNOWN, ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
-    ),
-    Transition(
-        S.WAITING, S.UNKNOWN, ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
-    ),
-    Transition(
-        S.UNFROZEN, S.UNKNOWN, ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
-    ),
-    Transition(
-        S.HELD, S.UNKNOWN, ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
-    ),
+    *(Transition(status, S.UNKNOWN, *_DOUBTED) for status in (S.PENDING, S.WAITING, S.UNFROZEN, S.HELD)),
     *(Transition(status, GONE, ("settle", "cancel"), "step done or cancelled") for status in S),
     Transition(S.HELD, GONE, ("sweeper",), "the key and the tombstone have expired"),
 )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from idem.outbox.domain import redaction
@@ -97,6 +97,12 @@ class Change:
     folds: tuple[UUID, ...] = ()
 
 
+_MADE_ANEW: Final = frozenset(
+    ("row_id", "token", "status", "state", "evidence", "answer", "interim", "reference", "provider_status", "result")
+) | {"letters", "closes", "folds"}
+_AS_IT_IS: Final = tuple(field.name for field in fields(Change) if field.name not in _MADE_ANEW)
+
+
 def parameters(change: Change) -> dict[str, Any]:
     """A change as the record that WRITE reads. Everything from outside is made storable here."""
     seen = change.evidence.seen
@@ -114,42 +120,18 @@ def parameters(change: Change) -> dict[str, Any]:
     }
     answer = change.answer
     return {
+        **{name: getattr(change, name) for name in _AS_IT_IS},
         "id": str(change.row_id),
         "token": str(change.token) if change.token else None,
-        "attempt": change.attempt,
-        "alone": change.alone,
         "to_status": change.status,
         "to_state": change.state,
-        "ended": change.ended,
-        "due_in": change.due_in,
-        "redrive_in": change.redrive_in,
-        "patience": change.patience,
-        "quiet_for": change.quiet_for,
-        "quiet_from": change.quiet_from,
-        "lookups": change.lookups,
-        "keeps_schedule": change.keeps_schedule,
-        "absences": change.absences,
-        "failures": change.failures,
-        "redrives": change.redrives,
-        "sweeps": change.sweeps,
-        "key_burned": change.key_burned,
-        "server_error": change.server_error,
-        "whole": change.whole,
-        "rests": change.rests,
-        "doubt": change.doubt,
-        "word": change.word,
         "answer_status": answer.status if answer else None,
         "answer_headers": dict(answer.headers) if answer else None,
         "answer_body": base64.b64encode(answer.body).decode() if answer else None,
-        "answer_ttl": change.answer_ttl,
         "interim": storable.fields({"interim": change.interim})["interim"],
-        "still_open": change.still_open,
-        "error_code": change.error_code,
-        "error_message": change.error_message,
         "reference": storable.text(change.reference, 500) if change.reference is not None else None,
         "provider_status": storable.text(change.provider_status, 100) if change.provider_status is not None else None,
         "result": storable.fields(change.result) if change.result is not None else None,
-        "event": change.event,
         "source": change.evidence.source,
         "kind": change.evidence.kind,
         "seen": change.evidence.outcome,

@@ -21,8 +21,8 @@ class OutOfTime(Unverified):
     """A delivery that one of the secrets has signed, and whose time stamp is not near our clock.
 
     Its sender is the provider. It may have been held up, or somebody has recorded it and sends it now: so it is worth a
-    question to the provider, and is no proof. `id`: what `Claim.verify` returns in time, as far as that is signed.
-    `away`: seconds from the time stamp to our clock; negative: it lies in the future.
+    question to the provider, and is not a proof. `id`: what `ReadDelivery.verify` returns in time, as far as that is
+    signed. `away`: seconds from the time stamp to our clock; negative: it lies in the future.
     """
 
     def __init__(self, detail: str, id: str | None, away: float) -> None:
@@ -31,7 +31,7 @@ class OutOfTime(Unverified):
         self.away = away
 
 
-Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+DeliveryHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The headers of a delivery as they came, names in lower case."""
 
 
@@ -42,12 +42,12 @@ class Signed:
     `url` is the address under which the provider knows the endpoint, where the configuration says it: some sign it too.
     """
 
-    headers: Headers
+    headers: DeliveryHeaders
     body: bytes
     url: str | None = None
 
 
-class Claim(Protocol):
+class ReadDelivery(Protocol):
     """A delivery as its scheme has read it, once for all accounts. Nothing in it is proved yet."""
 
     def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> str | None:
@@ -69,7 +69,7 @@ class Scheme(Protocol):
         """The key in a configured secret. Raises ValueError, which never contains it."""
         ...
 
-    def read(self, delivery: Signed) -> Claim:
+    def read(self, delivery: Signed) -> ReadDelivery:
         """What a delivery says of itself. Whatever does not depend on a secret is done here, because the secrets of
         many accounts may be tried. Raises Unverified, and nothing else whatever the bytes are.
         """
@@ -77,7 +77,7 @@ class Scheme(Protocol):
 
 
 def verify(scheme: Scheme, delivery: Signed, secrets: Sequence[bytes], now: float) -> str | None:
-    """The same for the secrets of one account: what `Claim.verify` returns. Raises Unverified, and OutOfTime."""
+    """The same for the secrets of one account: what `ReadDelivery.verify` returns. Raises Unverified, and OutOfTime."""
     return scheme.read(delivery).verify(secrets, now, delivery.url)
 
 

@@ -36,7 +36,7 @@ from idem.outbox.settle.endings import (
     disagreement,
     not_executed,
     rest_message,
-    rest_ttl,
+    resting,
     unknown,
     unless_client_retries,
 )
@@ -151,14 +151,9 @@ def verdict(row: OutboxRow, evidence: Evidence, terms: Terms, *, redrive: bool =
     """
     change = _change(row, evidence, terms)
     change = dataclasses.replace(
-        change,
-        status=OutboxStatus.HELD,
-        rests=True,
-        state=KeyState.FAILED_RETRYABLE,
+        resting(change, terms),
         error_code="not_executed",
-        error_message=rest_message(None),
         closes=CLOSED_BY_PROOF,
-        answer_ttl=rest_ttl(terms),
         alone=True,
         whole=True,
         doubt="ends",

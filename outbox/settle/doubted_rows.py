@@ -13,7 +13,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database.pool import records
+from idem.outbox.database.pool import is_true, records
 
 # For a row `c` or `o`. A subquery that gives one value, as for stored proofs (`claim`).
 C_IS_LISTED = "(SELECT b.outbox_id FROM idem.doubts b WHERE b.outbox_id = c.id LIMIT 1) IS NOT NULL"
@@ -51,8 +51,7 @@ IS_LISTED = "SELECT EXISTS (SELECT FROM idem.doubts d WHERE d.outbox_id = %(id)s
 
 async def is_listed(connection: AsyncConnection[Any], row: UUID) -> bool:
     """Whether this row is still to be doubted."""
-    record = await (await connection.execute(IS_LISTED, {"id": row})).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, IS_LISTED, {"id": row})
 
 
 PAGE = "SELECT d.outbox_id FROM idem.doubts d WHERE d.outbox_id > %(after)s ORDER BY d.outbox_id LIMIT %(limit)s"

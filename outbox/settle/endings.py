@@ -148,17 +148,8 @@ def not_executed(change: Change, row: OutboxRow, outcome: NotExecuted, terms: Te
 
 
 def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) -> Change:
-    # No worker can make this call, and its client was told to come again: nobody else need hear of it.
-    return dataclasses.replace(
-        change,
-        status=OutboxStatus.HELD,
-        rests=True,
-        state=KeyState.FAILED_RETRYABLE,
-        error_code=f"not_executed_{outcome.why}",
-        error_message=rest_message(None),
-        answer_ttl=rest_ttl(terms),
-        event="rested",
-    )
+    # No worker can make this call, and its client was told to come again: no operator need be told.
+    return dataclasses.replace(resting(change, terms), error_code=f"not_executed_{outcome.why}", event="rested")
 
 
 def at_rest(change: Change, row: OutboxRow, terms: Terms, letter: DeadLetter) -> Change:
@@ -170,15 +161,19 @@ def at_rest(change: Change, row: OutboxRow, terms: Terms, letter: DeadLetter) ->
         return unknown(change, terms)
     letters = (letter,) if letter.reason is not Reason.TOO_LATE else unless_client_retries(letter, terms)
     return dataclasses.replace(
+        resting(change, terms, letter.reason), error_code=str(letter.reason), letters=letters, event="rested"
+    )
+
+
+def resting(change: Change, terms: Terms, reason: Reason | None = None) -> Change:
+    """Proven not executed: the row is held and its key may run again. `reason`: why it rests, where that is kept."""
+    return dataclasses.replace(
         change,
         status=OutboxStatus.HELD,
         rests=True,
         state=KeyState.FAILED_RETRYABLE,
-        error_code=str(letter.reason),
-        error_message=rest_message(letter.reason),
+        error_message=rest_message(reason),
         answer_ttl=rest_ttl(terms),
-        letters=letters,
-        event="rested",
     )
 
 

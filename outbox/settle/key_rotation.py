@@ -14,7 +14,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database.pool import records
+from idem.outbox.database.pool import is_true, records
 from idem.outbox.domain import keys
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outbox_row import OutboxRow
@@ -71,8 +71,7 @@ async def is_void(connection: AsyncConnection[Any], row_id: UUID, key: UUID) -> 
 
     A refusal under it is then no news: it is how the provider tells of what we have cancelled ourselves.
     """
-    record = await (await connection.execute(IS_VOID, {"row": row_id, "key": key})).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, IS_VOID, {"row": row_id, "key": key})
 
 
 IS_CANCELLED = """
@@ -91,8 +90,7 @@ async def is_cancelled(connection: AsyncConnection[Any], row_id: UUID, key: UUID
 
     What was seen under it before then need not stand any more.
     """
-    record = await (await connection.execute(IS_CANCELLED, {"row": row_id, "key": key})).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, IS_CANCELLED, {"row": row_id, "key": key})
 
 
 IS_UNDONE = """
@@ -105,8 +103,7 @@ SELECT EXISTS (SELECT FROM idem.outbox o WHERE o.id = %(row)s AND o.cancel_sent)
 
 async def is_undone(connection: AsyncConnection[Any], row_id: UUID, attempt: int) -> bool:
     """Whether the provider was told to cancel what this attempt of a row has made, after it was made."""
-    record = await (await connection.execute(IS_UNDONE, {"row": row_id, "attempt": attempt})).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, IS_UNDONE, {"row": row_id, "attempt": attempt})
 
 
 REKEY = """

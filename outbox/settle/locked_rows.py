@@ -10,7 +10,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database.pool import records
+from idem.outbox.database.pool import is_true, records
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import OutboxRow, StoredProof, outbox_row
 from idem.outbox.domain.outcomes import proof
@@ -120,8 +120,7 @@ async def lock_soon(connection: AsyncConnection[Any], row_id: UUID) -> LockedRow
 
 async def is_gone(connection: AsyncConnection[Any], row_id: UUID) -> bool:
     """Whether there is no such row any more."""
-    record = await (await connection.execute(IS_GONE, {"id": row_id})).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, IS_GONE, {"id": row_id})
 
 
 async def read_locked(connection: AsyncConnection[Any], row_ids: Sequence[UUID]) -> list[LockedRow]:

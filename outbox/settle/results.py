@@ -6,12 +6,12 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, LiteralString, TypeAlias, assert_never
 from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database.pool import REFUSED
+from idem.outbox.database.pool import REFUSED, is_true
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
 from idem.outbox.domain.outcomes import (
@@ -115,13 +115,23 @@ SELECT coalesce(bool_and(e.token = %(token)s), false)
   FROM idem.evidence e
  WHERE e.intent_id = %(intent)s AND e.outbox_id = %(row)s AND e.attempt = %(attempt)s AND e.kind = 'swept'
 """
+CLAIM_IS_LIVE = """
+SELECT EXISTS (SELECT FROM idem.outbox o
+                WHERE o.id = %(row)s AND o.attempt = %(attempt)s
+                  AND CASE WHEN o.status = 'claimed' AND o.claim_token = %(token)s
+                           THEN o.claimed_until > statement_timestamp() END)
+"""
+IS_WRITTEN = """
+SELECT EXISTS (SELECT FROM idem.evidence
+                WHERE intent_id = %(intent)s AND outbox_id = %(row)s AND attempt = %(attempt)s
+                  AND token = %(token)s AND source = 'worker' AND kind = 'report')
+"""
 
 
-async def _was_the_last(connection: AsyncConnection[Any], report: Report) -> bool:
+async def _holds(connection: AsyncConnection[Any], question: LiteralString, report: Report) -> bool:
     row = report.row
     values = {"intent": row.intent_id, "row": row.id, "attempt": row.attempt, "token": row.token}
-    record = await (await connection.execute(WAS_THE_LAST, values)).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, WAS_THE_LAST, values)
 
 
 class RowIsLocked(IdemError):
@@ -147,7 +157,7 @@ async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last
     async with after_commit.transaction(connection):
         found = await lock(connection, report.row.id, skip=True)
         if found is None and not await is_gone(connection, report.row.id):
-            if not last and await _claim_is_live(connection, report):
+            if not last and await _holds(connection, CLAIM_IS_LIVE, report):
                 raise RowIsLocked(report.row.intent_id)
             found = await lock_soon(connection, report.row.id)
         if found is not None and _still_holds(found, report):
@@ -155,9 +165,9 @@ async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last
             if not await write(connection, [change]):
                 raise RowIsLocked(report.row.intent_id)
             return "folded" if found.stored else "settled"
-        if await _is_written(connection, report):
+        if await _holds(connection, IS_WRITTEN, report):
             return "already"
-        if found is not None and _proves_the_whole(found, report) and await _was_the_last(connection, report):
+        if found is not None and _proves_the_whole(found, report) and await _holds(connection, WAS_THE_LAST, report):
             evidence = Evidence("worker", "late_not_executed", name(report.outcome), report.seen)
             if await write(connection, [decide.verdict(found.row, evidence, report.terms)]):
                 return "late"
@@ -171,21 +181,6 @@ async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last
     letters = (report.letter,) if report.letter else ()
     await apply(connection, report.row.id, proof, evidence, report.terms, letters=letters)
     return "late_proof"
-
-
-CLAIM_IS_LIVE = """
-SELECT EXISTS (SELECT FROM idem.outbox o
-                WHERE o.id = %(row)s AND o.attempt = %(attempt)s
-                  AND CASE WHEN o.status = 'claimed' AND o.claim_token = %(token)s
-                           THEN o.claimed_until > statement_timestamp() END)
-"""
-
-
-async def _claim_is_live(connection: AsyncConnection[Any], report: Report) -> bool:
-    row = report.row
-    cursor = await connection.execute(CLAIM_IS_LIVE, {"row": row.id, "attempt": row.attempt, "token": row.token})
-    record = await cursor.fetchone()
-    return bool(record and record[0])
 
 
 def _still_holds(found: LockedRow, report: Report) -> bool:
@@ -203,19 +198,3 @@ def _proves_the_whole(found: LockedRow, report: Report) -> bool:
         and found.row.doubted_for is None
         and not found.stored
     )
-
-
-IS_WRITTEN = """
-SELECT EXISTS (SELECT FROM idem.evidence
-                WHERE intent_id = %(intent)s AND outbox_id = %(row)s AND attempt = %(attempt)s
-                  AND token = %(token)s AND source = 'worker' AND kind = 'report')
-"""
-
-
-async def _is_written(connection: AsyncConnection[Any], report: Report) -> bool:
-    row = report.row
-    cursor = await connection.execute(
-        IS_WRITTEN, {"intent": row.intent_id, "row": row.id, "attempt": row.attempt, "token": row.token}
-    )
-    record = await cursor.fetchone()
-    return bool(record and record[0])

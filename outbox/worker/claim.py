@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from psycopg import AsyncConnection
 
 from idem.outbox.database.memory import WENT_BACK
-from idem.outbox.database.pool import AWAY, REFUSED, Database, records
+from idem.outbox.database.pool import AWAY, REFUSED, Database, is_true, records
 from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.lane_names import LaneName
@@ -20,7 +20,7 @@ from idem.outbox.domain.outbox_row import OutboxRow, claimed_row
 from idem.outbox.settle.doubted_rows import C_IS_LISTED, O_IS_LISTED
 from idem.outbox.settle.replay_window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT, SENT_AS
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
-from idem.outbox.worker.fairness import WIDTH, TenantRound
+from idem.outbox.worker.fairness import LAST_SERVED, WIDTH, TenantRound, round_of_tenants
 
 FORMAT_VERSIONS = (1,)
 """The versions of a frozen request that this code can send; rows of others are left to a worker that knows them."""
@@ -57,12 +57,19 @@ CLAIMABLE = f"""
               AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL, false)
               AND coalesce(NOT {C_IS_LISTED}, false)"""  # noqa: S608
 
-# `room` is how many rows may be claimed; 0 in a paused lane, of which no row is read then. `visited` jumps from tenant
-# to tenant, in a ring that begins after %(after)s, and ends with as many due ones as there is room for. Each of them
-# gets its part of the room, the first ones what is left over; what they do not use goes to the rows that have waited
-# longest. Nothing is locked that is not taken. What goes by tenants names the status as the index of shares does, so
-# that no other one can stand in for it. `keep` of the fleet's calls are left free; a claim for what was kept (`spare`)
-# is for `visited` tenants alone that hold no call: none of this process, and none of the fleet where that is limited.
+_ROUND = round_of_tenants(
+    "pending",
+    lane=" AND o.provider = %(provider)s AND o.account = %(account)s",
+    held=" AND t.tenant_id NOT IN (SELECT b.tenant_id FROM busy b)",
+    room="(SELECT n FROM room)",
+    takeable=CLAIMABLE,
+    columns="c.id",
+    order="c.available_at, c.id",
+    rest="CASE WHEN %(spare)s THEN 0 ELSE (SELECT n FROM room) - (SELECT count(*) FROM in_turn) END",
+)
+# `room` is how many rows may be claimed; 0 in a paused lane, of which no row is read then. `keep` of the fleet's calls
+# are left free; a claim for what was kept (`spare`) is for `visited` tenants alone that hold no call: none of this
+# process, and none of the fleet where that is limited.
 CLAIM = f"""
 WITH RECURSIVE room AS MATERIALIZED (
     SELECT CASE WHEN {WENT_BACK} THEN 0
@@ -81,46 +88,7 @@ WITH RECURSIVE room AS MATERIALIZED (
      WHERE %(spare)s AND o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token IS NOT NULL
        AND o.claimed_until > statement_timestamp() AND o.status = 'claimed'
        AND (o.claimed_by = %(holder)s OR %(concurrency)s::integer IS NOT NULL)
-), visited (tenant_id, due, found, number, wrapped) AS (
-    SELECT %(after)s::text COLLATE "C", false, 0, 0, false
-    UNION ALL
-    SELECT t.tenant_id, d.due, v.found + d.due::integer, v.number + 1, t.wrapped
-      FROM visited v CROSS JOIN LATERAL (
-           (SELECT o.tenant_id, o.available_at <= statement_timestamp() AS due_now, v.wrapped FROM idem.outbox o
-             WHERE o.status || '' = 'pending' AND o.provider = %(provider)s AND o.account = %(account)s
-               AND o.tenant_id > v.tenant_id
-             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
-           UNION ALL
-           (SELECT o.tenant_id, o.available_at <= statement_timestamp(), true FROM idem.outbox o
-             WHERE o.status || '' = 'pending' AND o.provider = %(provider)s AND o.account = %(account)s
-               AND o.tenant_id <= %(after)s AND NOT v.wrapped
-             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
-           LIMIT 1) t
-           CROSS JOIN LATERAL (SELECT t.due_now AND t.tenant_id NOT IN (SELECT b.tenant_id FROM busy b) AS due) d
-     WHERE v.number < %(turns)s::integer AND v.found < (SELECT n FROM room)
-       AND NOT (t.wrapped AND t.tenant_id > %(after)s)
-), round AS MATERIALIZED (
-    SELECT (SELECT n FROM room) AS room, max(v.found) AS sharers, max(v.number) AS number FROM visited v
-), in_turn AS MATERIALIZED (
-    SELECT c.id
-      FROM round a CROSS JOIN visited v CROSS JOIN LATERAL (
-           SELECT c.id FROM idem.outbox c
-            WHERE {CLAIMABLE}
-              AND c.status || '' = 'pending'
-              AND c.tenant_id >= v.tenant_id AND (c.tenant_id, c.available_at) <= (v.tenant_id, statement_timestamp())
-            ORDER BY c.tenant_id, c.available_at, c.id
-            LIMIT a.room / a.sharers + (v.found <= a.room %% a.sharers)::integer
-              FOR UPDATE OF c SKIP LOCKED) c
-     WHERE v.due
-), longest AS MATERIALIZED (
-    SELECT c.id FROM idem.outbox c
-            WHERE {CLAIMABLE}
-              AND c.status = 'pending'
-              AND c.id <> ALL (ARRAY(SELECT id FROM in_turn))
-            ORDER BY c.available_at, c.id
-            LIMIT CASE WHEN %(spare)s THEN 0 ELSE (SELECT n FROM room) - (SELECT count(*) FROM in_turn) END
-              FOR UPDATE OF c SKIP LOCKED
-), claimed AS (
+), {_ROUND}, claimed AS (
     UPDATE idem.outbox o
        SET status        = 'claimed',
            status_since  = statement_timestamp(),
@@ -138,9 +106,7 @@ WITH RECURSIVE room AS MATERIALIZED (
               {MEMORY_LEFT} AS memory_left
 )
 SELECT a.room,
-       (SELECT v.tenant_id FROM visited v
-         WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
-                    THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
+       {LAST_SERVED},
        c.id, c.intent_id, c.operation, c.attempt, c.provider_key, c.step, c.redrives, c.sweeps,
        c.failures, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for, c.memory_left, c.sent_as,
        c.method, c.path, c.headers, c.body
@@ -296,8 +262,7 @@ BACKEND_LIVES = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %(pid)s
 async def _lives(connection: AsyncConnection[Any], backend: int) -> bool:
     if server_of(connection) == backend:
         return False
-    record = await (await connection.execute(BACKEND_LIVES, {"pid": backend})).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, BACKEND_LIVES, {"pid": backend})
 
 
 def new_token() -> UUID:

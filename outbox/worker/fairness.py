@@ -19,6 +19,67 @@ SHARED = 600.0
 """Seconds for which a lane counts as shared after it was seen to be: a slot is kept free in it meanwhile."""
 
 
+def round_of_tenants(
+    status: str, *, lane: str = "", held: str = "", room: str, takeable: str, columns: str, order: str, rest: str
+) -> str:
+    """The clauses that lock rows of this status for all tenants in turn, for a statement WITH RECURSIVE.
+
+    `visited` goes from tenant to tenant, in a ring that begins after %(after)s, and ends after %(turns)s tenants or
+    with as many due ones as there is `room`. `in_turn` gives each of them its part of the room, the first ones what is
+    left over. What they do not use, `rest` rows of it, goes to those that have waited longest. Only rows that are
+    taken are locked, and they are `takeable` (a condition on a row `c`).
+
+    The ring names the status as the index of shares does, so that no other index can stand in for it. `lane`: more of
+    its condition on a row `o`; `held`: a condition that leaves a tenant out; `columns`: of a row `c`.
+    """
+    return f"""visited (tenant_id, due, found, number, wrapped) AS (
+    SELECT %(after)s::text COLLATE "C", false, 0, 0, false
+    UNION ALL
+    SELECT t.tenant_id, d.due, v.found + d.due::integer, v.number + 1, t.wrapped
+      FROM visited v CROSS JOIN LATERAL (
+           (SELECT o.tenant_id, o.available_at <= statement_timestamp() AS due_now, v.wrapped FROM idem.outbox o
+             WHERE o.status || '' = '{status}'{lane}
+               AND o.tenant_id > v.tenant_id
+             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
+           UNION ALL
+           (SELECT o.tenant_id, o.available_at <= statement_timestamp(), true FROM idem.outbox o
+             WHERE o.status || '' = '{status}'{lane}
+               AND o.tenant_id <= %(after)s AND NOT v.wrapped
+             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
+           LIMIT 1) t
+           CROSS JOIN LATERAL (SELECT t.due_now{held} AS due) d
+     WHERE v.number < %(turns)s::integer AND v.found < {room}
+       AND NOT (t.wrapped AND t.tenant_id > %(after)s)
+), round AS MATERIALIZED (
+    SELECT {room} AS room, max(v.found) AS sharers, max(v.number) AS number FROM visited v
+), in_turn AS MATERIALIZED (
+    SELECT {columns}
+      FROM round a CROSS JOIN visited v CROSS JOIN LATERAL (
+           SELECT {columns} FROM idem.outbox c
+            WHERE {takeable}
+              AND c.status || '' = '{status}'
+              AND c.tenant_id >= v.tenant_id AND (c.tenant_id, c.available_at) <= (v.tenant_id, statement_timestamp())
+            ORDER BY c.tenant_id, c.available_at, c.id
+            LIMIT a.room / a.sharers + (v.found <= a.room %% a.sharers)::integer
+              FOR UPDATE OF c SKIP LOCKED) c
+     WHERE v.due
+), longest AS MATERIALIZED (
+    SELECT {columns} FROM idem.outbox c
+            WHERE {takeable}
+              AND c.status = '{status}'
+              AND c.id <> ALL (ARRAY(SELECT id FROM in_turn))
+            ORDER BY {order}
+            LIMIT {rest}
+              FOR UPDATE OF c SKIP LOCKED
+)"""  # noqa: S608
+
+
+# Of the round `a`: the tenant that was served last.
+LAST_SERVED = """(SELECT v.tenant_id FROM visited v
+         WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
+                    THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after"""
+
+
 class TenantRound:
     """One worker's position in the round of the tenants of one lane, and whether it keeps a call free for others.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database.pool import records
+from idem.outbox.database.pool import is_true, records
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.terms import Terms
@@ -16,7 +16,7 @@ from idem.outbox.settle import key_rotation
 from idem.outbox.settle.doubted_rows import C_IS_LISTED
 from idem.outbox.settle.key_rotation import Renewal
 from idem.outbox.settle.locked_rows import read_locked
-from idem.outbox.worker.fairness import WIDTH
+from idem.outbox.worker.fairness import LAST_SERVED, WIDTH, round_of_tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,7 @@ SELECT EXISTS (
 
 async def waits(connection: AsyncConnection[Any], sources: Sequence[Source]) -> bool:
     """Whether there may be anything to render: asked without a transaction, because mostly there is nothing."""
-    record = await (await connection.execute(WAITS, _columns(sources))).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, WAITS, _columns(sources))
 
 
 def _columns(sources: Sequence[Source]) -> dict[str, list[str]]:
@@ -82,50 +81,18 @@ RENDERABLE = f"""
               AND NOT {C_IS_LISTED}
               AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)"""  # noqa: S608
 
-# `visited` goes from tenant to tenant as the claim does (`outbox.claim`), in a ring that begins after %(after)s, until
-# it has as many due ones as rows may be taken. Each gets its part of them; what they do not use goes to the rows that
-# have waited longest, in the order of the index: rows of operations that are not known here are passed over in it.
-PICK = f"""
-WITH RECURSIVE visited (tenant_id, due, found, number, wrapped) AS (
-    SELECT %(after)s::text COLLATE "C", false, 0, 0, false
-    UNION ALL
-    SELECT t.tenant_id, t.due, v.found + t.due::integer, v.number + 1, t.wrapped
-      FROM visited v CROSS JOIN LATERAL (
-           (SELECT o.tenant_id, o.available_at <= statement_timestamp() AS due, v.wrapped FROM idem.outbox o
-             WHERE o.status || '' = 'unfrozen' AND o.tenant_id > v.tenant_id
-             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
-           UNION ALL
-           (SELECT o.tenant_id, o.available_at <= statement_timestamp(), true FROM idem.outbox o
-             WHERE o.status || '' = 'unfrozen' AND o.tenant_id <= %(after)s AND NOT v.wrapped
-             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
-           LIMIT 1) t
-     WHERE v.number < %(turns)s::integer AND v.found < %(limit)s::integer
-       AND NOT (t.wrapped AND t.tenant_id > %(after)s)
-), round AS MATERIALIZED (
-    SELECT %(limit)s::integer AS room, max(v.found) AS sharers, max(v.number) AS number FROM visited v
-), in_turn AS MATERIALIZED (
-    SELECT c.id, c.intent_id
-      FROM round a CROSS JOIN visited v CROSS JOIN LATERAL (
-           SELECT c.id, c.intent_id FROM idem.outbox c
-            WHERE {RENDERABLE}
-              AND c.status || '' = 'unfrozen'
-              AND c.tenant_id >= v.tenant_id AND (c.tenant_id, c.available_at) <= (v.tenant_id, statement_timestamp())
-            ORDER BY c.tenant_id, c.available_at, c.id
-            LIMIT a.room / a.sharers + (v.found <= a.room %% a.sharers)::integer
-              FOR UPDATE OF c SKIP LOCKED) c
-     WHERE v.due
-), longest AS MATERIALIZED (
-    SELECT c.id, c.intent_id FROM idem.outbox c
-            WHERE {RENDERABLE}
-              AND c.status = 'unfrozen'
-              AND c.id <> ALL (ARRAY(SELECT id FROM in_turn))
-            ORDER BY c.available_at
-            LIMIT %(limit)s::integer - (SELECT count(*) FROM in_turn)
-              FOR UPDATE OF c SKIP LOCKED
+# In the order of the index: rows of operations that are not known here are passed over in it.
+_ROUND = round_of_tenants(
+    "unfrozen",
+    room="%(limit)s::integer",
+    takeable=RENDERABLE,
+    columns="c.id, c.intent_id",
+    order="c.available_at",
+    rest="%(limit)s::integer - (SELECT count(*) FROM in_turn)",
 )
-SELECT (SELECT v.tenant_id FROM visited v
-         WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
-                    THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
+PICK = f"""
+WITH RECURSIVE {_ROUND}
+SELECT {LAST_SERVED},
        c.id, c.params
   FROM round a LEFT JOIN (
        SELECT c.id, (SELECT n.params::text FROM idem.intents n WHERE n.id = c.intent_id) AS params

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from idem.outbox.api import reading
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import LOCAL
-from idem.outbox.domain.webhook import Event, Headers, OutOfTime, Signed, Unverified
+from idem.outbox.domain.webhook import DeliveryHeaders, Event, OutOfTime, Signed, Unverified
 from idem.outbox.observe import telemetry
 from idem.outbox.providers.response import VISIBLE
 from idem.outbox.providers.schemes.tries import MOST_TRIES, tries
@@ -60,7 +60,7 @@ class Delivery:
     account: str
     event_id: str
     event: Event
-    headers: Headers = ()
+    headers: DeliveryHeaders = ()
     body: bytes = field(default=b"", repr=False)
     place: int = 0
     out_of_time: bool = False
@@ -84,7 +84,7 @@ def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[s
 
 
 def verified(
-    catalogue: Catalogue, provider: str, account: str | None, headers: Headers, body: bytes, now: float
+    catalogue: Catalogue, provider: str, account: str | None, headers: DeliveryHeaders, body: bytes, now: float
 ) -> tuple[Delivery, ...]:
     """Verify the bytes against every active secret of this address, then read the events: several of a batch.
 
@@ -138,7 +138,7 @@ def verified(
     return tuple(found)
 
 
-def _content(headers: Headers, body: bytes) -> bytes | None:
+def _content(headers: DeliveryHeaders, body: bytes) -> bytes | None:
     """The JSON of a delivery: all of it, or the member `payload` of a form, as GitHub sends it by default."""
     if not any(name == b"content-type" and reading.is_form(value.decode("latin-1")) for name, value in headers):
         return body

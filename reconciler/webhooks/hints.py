@@ -11,6 +11,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
+from idem.outbox.database.pool import is_true
 from idem.outbox.domain.completion import is_open
 from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.outcomes import Refused
@@ -104,5 +105,4 @@ async def was_emitted(connection: AsyncConnection[Any], event_row: UUID, intent_
     Events are kept for less long than evidence: a recorded one may come again when its own row is gone.
     """
     about = {"id": event_row, "intent": intent_id, "event": event_id}
-    record = await (await connection.execute(WAS_EMITTED, about)).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, WAS_EMITTED, about)

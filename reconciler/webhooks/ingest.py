@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database.pool import Database
+from idem.outbox.database.pool import Database, is_true
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle.rendering import Renderer
@@ -95,8 +95,7 @@ async def is_known(connection: AsyncConnection[Any], delivery: Delivery) -> bool
         "provider": delivery.provider, "account": delivery.account, "event": delivery.event_id,
         "out_of_time": delivery.out_of_time,
     }  # fmt: skip
-    record = await (await connection.execute(IS_KNOWN, about)).fetchone()
-    return bool(record and record[0])
+    return await is_true(connection, IS_KNOWN, about)
 
 
 INSERT_EVENT = """

@@ -11,7 +11,7 @@ from typing import Final
 
 from idem.outbox.api.large_bodies import LIGHT, UNVERIFIED
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.webhook import Headers
+from idem.outbox.domain.webhook import DeliveryHeaders
 from idem.outbox.providers.schemes.tries import tries
 from idem.reconciler.webhooks.delivery import Delivery, endpoint, verified
 
@@ -26,7 +26,7 @@ async def checked(
     catalogue: Catalogue,
     provider: str,
     account: str | None,
-    headers: Headers,
+    headers: DeliveryHeaders,
     body: bytes,
     now: float,
     *,

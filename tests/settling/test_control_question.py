@@ -76,7 +76,7 @@ async def test_what_is_found_by_its_id_says_nothing_about_what_is_asked_for_by_r
     await paid_and_lost(spine, "pay.keyless")
     desk = await desk_of(spine, "keyless")
     try:
-        known = replace(desk.taken, reference="pay_known")
+        known = replace(desk.taken, row=replace(desk.taken.row, reference="pay_known"))
         assert await desk.confirm(known) is None
         doubt = await desk.confirm()
         assert doubt is not None and "is not found" in doubt.note

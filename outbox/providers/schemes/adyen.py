@@ -49,17 +49,17 @@ class AdyenSignatures:
             raise ValueError("an HMAC key of Adyen is 64 hex digits, as the Customer Area shows it once")
         return bytes.fromhex(text)
 
-    def read(self, delivery: Signed) -> _Claim:
+    def read(self, delivery: Signed) -> _AdyenDelivery:
         """The body is parsed here, once. Raises Unverified: `malformed` or `missing`."""
         content = response.read_event(delivery.body)
         items = content.get(LIST) if isinstance(content, dict) else None
         if not isinstance(items, list) or not items:
             raise Unverified("malformed", f"the body has no {LIST}")
-        return _Claim(_signed(items[0]), items[1:])
+        return _AdyenDelivery(_signed(items[0]), items[1:])
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _AdyenDelivery:
     """What the first item signs, with its signature; the others are looked at where that one fits."""
 
     first: tuple[bytes, bytes] = field(repr=False)

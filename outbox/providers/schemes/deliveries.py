@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from idem.outbox.domain.webhook import Headers, OutOfTime, Unverified
+from idem.outbox.domain.webhook import DeliveryHeaders, OutOfTime, Unverified
 
 TOLERANCE: Final = 300.0
 """Seconds between a delivery's time stamp and its receipt, in either direction: what two clocks may differ by."""
@@ -22,7 +22,7 @@ LEAST_SECRET: Final = 8
 """Characters of a secret that is used as it stands. Providers make longer ones; a shorter one can be guessed."""
 
 
-def header(headers: Headers, name: bytes) -> bytes:
+def header(headers: DeliveryHeaders, name: bytes) -> bytes:
     """The value of a header that must be there once; `name` in lower case. Raises Unverified."""
     found = [value for each, value in headers if each.lower() == name]
     shown = name.decode("latin-1")

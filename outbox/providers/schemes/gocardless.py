@@ -23,13 +23,13 @@ class GoCardlessSignatures:
             raise ValueError("it looks like an access token; the secret stands at the webhook endpoint")
         return plain(text)
 
-    def read(self, delivery: Signed) -> _Claim:
+    def read(self, delivery: Signed) -> _GoCardlessDelivery:
         """Raises Unverified: `missing` or `malformed`."""
-        return _Claim(delivery.body, header(delivery.headers, NAME))
+        return _GoCardlessDelivery(delivery.body, header(delivery.headers, NAME))
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _GoCardlessDelivery:
     body: bytes
     signature: bytes
 

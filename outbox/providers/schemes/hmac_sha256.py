@@ -91,7 +91,7 @@ class HmacSha256:
             raise ValueError(f"it begins with {self.prefix.decode()}, as a signature does: it is none of the secret")
         return plain(text)
 
-    def read(self, delivery: Signed) -> _Claim:
+    def read(self, delivery: Signed) -> _HmacDelivery:
         """Raises Unverified: `missing`, `malformed` or `timestamp`."""
         value = header(delivery.headers, self.header)
         if not value.startswith(self.prefix):
@@ -106,11 +106,11 @@ class HmacSha256:
             sent = seconds(parts[SignaturePlace.TIMESTAMP], self.timestamp_header.decode())
         if self.id_header is not None:
             parts[SignaturePlace.ID] = header(delivery.headers, self.id_header)
-        return _Claim(self, given, parts, sent)
+        return _HmacDelivery(self, given, parts, sent)
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _HmacDelivery:
     scheme: HmacSha256
     signature: bytes
     parts: dict[SignaturePlace, bytes]

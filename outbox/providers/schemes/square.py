@@ -27,16 +27,16 @@ class SquareSignatures:
             raise ValueError("it looks like an access token; the signature key stands at the webhook subscription")
         return plain(text)
 
-    def read(self, delivery: Signed) -> _Claim:
+    def read(self, delivery: Signed) -> _SquareDelivery:
         """Raises Unverified: `missing` or `malformed`."""
         given = header(delivery.headers, NAME)
         if not delivery.body:
             raise Unverified("malformed", "the body is empty")
-        return _Claim(delivery.body, given)
+        return _SquareDelivery(delivery.body, given)
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _SquareDelivery:
     body: bytes
     signature: bytes
 

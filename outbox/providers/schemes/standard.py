@@ -67,17 +67,17 @@ class StandardWebhooks:
             raise ValueError(f"its key has {len(key)} bytes; Standard Webhooks wants {LEAST} to {MOST}")
         return key
 
-    def read(self, delivery: Signed) -> _Claim:
+    def read(self, delivery: Signed) -> _StandardDelivery:
         """Raises Unverified: `missing`, `malformed` or `timestamp`."""
         id, timestamp, signatures = (header(delivery.headers, name) for name in NAMES)
         sent = seconds(timestamp, "webhook-timestamp")
         by_secret, by_key = _signatures(signatures)
         signed = b".".join((id, timestamp, delivery.body))
-        return _Claim(id, sent, signed, by_secret, by_key, self.tolerance)
+        return _StandardDelivery(id, sent, signed, by_secret, by_key, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _StandardDelivery:
     id: bytes
     sent: int
     signed: bytes

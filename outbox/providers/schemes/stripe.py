@@ -44,7 +44,7 @@ class StripeSignatures:
             raise ValueError("a signing secret of Stripe is whsec_ and 16 or more characters, without spaces")
         return text.encode()
 
-    def read(self, delivery: Signed) -> _Claim:
+    def read(self, delivery: Signed) -> _StripeDelivery:
         """Raises Unverified: `missing`, `malformed` or `timestamp`."""
         value = header(delivery.headers, NAME)
         check_few(value.count(b","), "Stripe-Signature")
@@ -58,11 +58,11 @@ class StripeSignatures:
         signed = b".".join((stamps[0], delivery.body))
         # v0 is a signature of test events, by another rule.
         given = [value for name, _, value in items if name == b"v1"]
-        return _Claim(signed, given, sent, self.tolerance)
+        return _StripeDelivery(signed, given, sent, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _StripeDelivery:
     signed: bytes
     signatures: list[bytes]
     sent: int

@@ -235,7 +235,7 @@ def worker_of(config: Path | None, database: Database, catalogue: Catalogue, fou
     served, handlers = application(config), None
     if served is not None and served.handlers:
         # This imports SQLAlchemy, which no other part of a worker needs.
-        from idem.outbox.handlers import HandlerRunner
+        from idem.outbox.handlers.runner import HandlerRunner
 
         handlers = HandlerRunner(database.address, served.handlers)
     return Worker(database, catalogue, found.settings.worker, handlers)

@@ -21,7 +21,7 @@ from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.providers.sender_identity import BITS
 from idem.outbox.settle.doubted_rows import C_IS_LISTED
 from idem.outbox.settle.record import noted
-from idem.outbox.worker.claim import FORMAT_VERSIONS
+from idem.outbox.worker.claim import lane_parameters
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
 from idem.reconciler.attempts import quiet_after
 from idem.reconciler.lookup_claim import LookupClaim, lookup_claim
@@ -163,12 +163,7 @@ async def take(
     take does not begin with the replay of what others have sent.
     """
     parameters = {
-        "provider": lane.provider,
-        "account": lane.account,
-        "origin": lane.origin,
-        "operations": list(lane.operations),
-        "formats": list(FORMAT_VERSIONS),
-        "environment": lane.environment,
+        **lane_parameters(lane),
         "limit": limit,
         "token": token,
         "holder": holder,
@@ -182,10 +177,7 @@ async def take(
         "flight": contract.flight_limit,
         "pause": contract.pause_allowance,
         "lookups": contract.lookup.possible,
-        "concurrency": lane.concurrency,
-        "asking": lane.asking,
         "later": LATER_KEYS,
-        "exact": takes_turns(lane),
         "sent_as": sent_as,
         "senders": list(senders),
     }

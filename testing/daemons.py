@@ -12,7 +12,8 @@ from idem.outbox.config.settings import ReconcilerSettings, SweeperSettings, Wor
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.handlers import Handler, HandlerRunner
+from idem.outbox.handlers.handler import Handler
+from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claim

@@ -23,7 +23,7 @@ from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import LOCAL
 from idem.outbox.domain.provider import Provider
-from idem.outbox.handlers import Handler
+from idem.outbox.handlers.handler import Handler
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.send import SendProvider
 from idem.outbox.values.background_loop import BackgroundLoop

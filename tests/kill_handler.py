@@ -13,8 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from idem.outbox.daemon.daemon import stop_on_signals
-from idem.outbox.handlers import HandlerRunner, Settled, executor, handler
+from idem.outbox.handlers import executor
 from idem.outbox.handlers import run as turn
+from idem.outbox.handlers.handler import Settled, handler
+from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.observe import telemetry
 
 WRITE = "INSERT INTO public.orders (intent, handler, number, said) VALUES (:intent, 'count', :number, :said)"

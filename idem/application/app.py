@@ -183,7 +183,7 @@ class Idem(Configured):
         begin: Begin = "registered",
     ) -> None:
         """Keep a handler. Raises ConfigError for a second one of the same name."""
-        from idem.outbox.handlers import handler
+        from idem.outbox.handlers.handler import handler
 
         made = handler(operation.name, function, operation.definition.read, name=name, begin=begin)
         if made.name in self._handlers:

@@ -8,7 +8,7 @@ from idem.application.replies import response
 from idem.outbox.domain.contract import ProviderRequest as Request
 from idem.outbox.domain.decisions import Decision
 from idem.outbox.domain.operation import Answer
-from idem.outbox.handlers import Settled
+from idem.outbox.handlers.handler import Settled
 from idem.outbox.values.errors import (
     ConfigError,
     IdemError,

@@ -7,9 +7,9 @@ request asks here first whether its key is known.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from idem.outbox.accept import accept
 from idem.outbox.accept.status import STATUS, AtRest, RequestIdentity, Status, columns, status_of
@@ -64,39 +64,16 @@ def recall(
     `row` gives one row of a statement, with its columns as attributes. `operation` as it is configured now: where a
     worker makes its call, a key at rest goes back to work with its frozen request.
     """
-    steps = _steps(retry, operation, count=True)
-    found: Any = None
+
+    async def read(statement: str, values: Mapping[str, Any]) -> Any:
+        return row(statement, values)
+
     try:
-        while True:
-            wanted = steps.send(found)
-            found = retry.composed_as(wanted) if isinstance(wanted, str) else row(*wanted)
+        recall_async(read, retry, operation).send(None)
     except StopIteration as over:
         recalled: Recalled | None = over.value
         return recalled
-
-
-async def recall_async(
-    row: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
-    retry: Retry,
-    operation: OperationSpec | None = None,
-    composed: Callable[[str], Awaitable[str]] | None = None,
-    *,
-    count: bool = True,
-) -> Recalled | None:
-    """The same, for a reader that is waited for. `composed` gives the fingerprint of the request, composed as a stored
-    one is, instead of `retry` itself in this thread. Without `count` the caller counts the decision itself."""
-    steps = _steps(retry, operation, count=count)
-    found: Any = None
-    while True:
-        try:
-            wanted = steps.send(found)
-        except StopIteration as over:
-            recalled: Recalled | None = over.value
-            return recalled
-        if not isinstance(wanted, str):
-            found = await row(*wanted)
-        else:
-            found = retry.composed_as(wanted) if composed is None else await composed(wanted)
+    raise AssertionError("nothing here waits")
 
 
 # Never a new key: it is known, or has just been deleted.
@@ -109,25 +86,29 @@ SELECT {accept.DECIDED}
 """  # noqa: S608
 
 
-Wanted: TypeAlias = tuple[str, Mapping[str, Any]] | str
-"""A statement of which one row is wanted, or a stored fingerprint as which the request's is to be composed."""
-
-
-def _steps(retry: Retry, operation: OperationSpec | None, *, count: bool) -> Generator[Wanted, Any, Recalled | None]:
-    found = yield STATUS, columns([retry.identity(NO_FINGERPRINT)])
+async def recall_async(
+    row: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
+    retry: Retry,
+    operation: OperationSpec | None = None,
+    composed: Callable[[str], Awaitable[str]] | None = None,
+    *,
+    count: bool = True,
+) -> Recalled | None:
+    """The same, for a reader that is waited for. `composed` gives the fingerprint of the request, composed as a stored
+    one is, instead of `retry` itself in this thread. Without `count` the caller counts the decision itself."""
+    found = await row(STATUS, columns([retry.identity(NO_FINGERPRINT)]))
     if found is None:
         return None
-    composed = yield found.fingerprint
+    stored = found.fingerprint
+    fingerprint = retry.composed_as(stored) if composed is None else await composed(stored)
     called = operation if operation is not None and operation.kind == "provider" else None
-    found = yield (
-        DECIDE,
-        {
-            "tenant": retry.tenant, "operation": retry.operation, "key": retry.key, "fingerprint": composed,
-            "patience": called.patience if called else 0.0, "provider": called.provider if called else None,
-            "account": called.account if called else None, "count": count,
-        },
-    )  # fmt: skip
-    return None if found.decision == "limited" else Recalled(status_of(found), composed)
+    values = {
+        "tenant": retry.tenant, "operation": retry.operation, "key": retry.key, "fingerprint": fingerprint,
+        "patience": called.patience if called else 0.0, "provider": called.provider if called else None,
+        "account": called.account if called else None, "count": count,
+    }  # fmt: skip
+    found = await row(DECIDE, values)
+    return None if found.decision == "limited" else Recalled(status_of(found), fingerprint)
 
 
 def decision(found: Recalled | None, refused: IdemError, *, inline: bool = False) -> Decision:

@@ -12,18 +12,21 @@ from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers.sender_identity import BITS
 
-NEWEST = """
-SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, r.method, r.path, r.headers,
+# Of an intent `n` and its request `r`.
+_QUESTION = """r.provider_key::text AS provider_key, n.provider_reference AS reference, r.method, r.path, r.headers,
        extract(epoch FROM r.created_at)::float8 AS sent_at,
-       extract(epoch FROM statement_timestamp())::float8 AS asked_at
+       extract(epoch FROM statement_timestamp())::float8 AS asked_at"""
+_SUCCEEDED = """c.provider = %(provider)s AND c.account = %(account)s AND c.provider_reference IS NOT NULL
+        AND c.state = 'completed' AND c.outcome = 'succeeded'"""
+NEWEST = f"""
+SELECT {_QUESTION}
   FROM idem.intents n JOIN idem.requests r ON r.intent_id = n.id
  WHERE n.id = (SELECT c.id FROM idem.intents c
-                WHERE c.provider = %(provider)s AND c.account = %(account)s AND c.provider_reference IS NOT NULL
-                  AND c.state = 'completed' AND c.outcome = 'succeeded'
+                WHERE {_SUCCEEDED}
                   AND c.settled_at < statement_timestamp() - make_interval(secs => %(horizon)s)
                 ORDER BY c.id DESC LIMIT 1)
  ORDER BY r.generation DESC LIMIT 1
-"""
+"""  # noqa: S608
 
 
 async def newest(connection: AsyncConnection[Any], provider: str, account: str, horizon: float) -> Question | None:
@@ -50,18 +53,14 @@ NEAR = 200
 ALIKE = f"""
 WITH near AS MATERIALIZED (
     (SELECT c.id, c.operation, c.sent_as, c.settled_at, c.provider_reference FROM idem.intents c
-      WHERE c.provider = %(provider)s AND c.account = %(account)s AND c.provider_reference IS NOT NULL
-        AND c.state = 'completed' AND c.outcome = 'succeeded' AND c.id < %(intent)s
+      WHERE {_SUCCEEDED} AND c.id < %(intent)s
       ORDER BY c.id DESC LIMIT %(near)s)
     UNION ALL
     (SELECT c.id, c.operation, c.sent_as, c.settled_at, c.provider_reference FROM idem.intents c
-      WHERE c.provider = %(provider)s AND c.account = %(account)s AND c.provider_reference IS NOT NULL
-        AND c.state = 'completed' AND c.outcome = 'succeeded' AND c.id > %(intent)s AND %(later)s
+      WHERE {_SUCCEEDED} AND c.id > %(intent)s AND %(later)s
       ORDER BY c.id LIMIT %(near)s)
 )
-SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, r.method, r.path, r.headers, r.body,
-       extract(epoch FROM r.created_at)::float8 AS sent_at,
-       extract(epoch FROM statement_timestamp())::float8 AS asked_at
+SELECT {_QUESTION}, r.body
   FROM near n CROSS JOIN LATERAL (
        SELECT q.provider_key, q.method, q.path, q.headers, q.body, q.created_at FROM idem.requests q
         WHERE q.intent_id = n.id ORDER BY q.generation DESC LIMIT 1) r

@@ -12,7 +12,7 @@ import asyncio
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from idem.outbox.database.address import Address
 from idem.outbox.database.channel import CHANNEL
@@ -76,11 +76,14 @@ class Nudge:
         sender.close()
 
 
-class _Sender(Protocol):
+class _Sender:
+    """Sends nothing: the workers poll."""
+
     def hint(self) -> None:
         """Send one; connect first where that is needed. Never raises."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection."""
 
 
 def _sender(address: Address) -> _Sender:
@@ -90,10 +93,10 @@ def _sender(address: Address) -> _Sender:
             return sender(address)
         except ImportError:
             pass
-    return _None()
+    return _Sender()
 
 
-class _Psycopg:
+class _Psycopg(_Sender):
     def __init__(self, address: Address) -> None:
         from idem.outbox.database.session import bare_sync
 
@@ -118,7 +121,7 @@ class _Psycopg:
             self._connection.close()
 
 
-class _Asyncpg:
+class _Asyncpg(_Sender):
     def __init__(self, address: Address) -> None:
         import asyncpg
 
@@ -155,10 +158,3 @@ def _for_asyncpg(url: str) -> str:
     base, _, query = url.partition("?")
     kept = [pair for pair in query.split("&") if UNDERSTOOD.fullmatch(pair.partition("=")[0])]
     return base + (f"?{'&'.join(kept)}" if kept else "")
-
-
-class _None:
-    def hint(self) -> None:
-        """Polling is the truth."""
-
-    def close(self) -> None: ...

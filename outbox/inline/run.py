@@ -28,7 +28,7 @@ from idem.outbox.inline.begin import Begun
 from idem.outbox.inline.renewal import renew
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import results
-from idem.outbox.settle.rendering import Rendered, Renderer
+from idem.outbox.settle.rendering import Renderer
 from idem.outbox.settle.results import Report, ResultFate
 from idem.outbox.values import clock
 from idem.outbox.values.backoff import backoff
@@ -188,10 +188,7 @@ class InlineRun:
             ending.exception()  # the caller may have been cancelled, and hear of it from nobody
 
     async def _settle(self, outcome: Outcome, seen: Seen) -> ResultFate:
-        rendered = Rendered()
-        if isinstance(outcome, Succeeded | Refused | Pending):
-            rendered = await self._context.renderer.render(self._terms.operation, outcome, self.intent_id)
-        report = Report(self._row, outcome, seen, self._terms, rendered.answer, rendered.letter, rendered.interim)
+        report = await self._context.renderer.report(self._row, outcome, seen, self._terms)
         fate = await self._written(report)
         telemetry.reported(self.intent_id, self.attempt, name(outcome), fate)
         return fate

@@ -202,8 +202,9 @@ WITH input AS MATERIALIZED (
 ), folded AS (
     DELETE FROM idem.proofs p USING matched m, jsonb_array_elements_text(m.folds) AS f (id) WHERE p.id = f.id::uuid
 )
-SELECT m.id, m.tenant_id, m.operation, m.idempotency_key, m.intent_id, m.attempt, m.source, m.kind, m.seen,
-       m.from_state, m.to_state, m.from_status, m.to_status, m.provider, m.account, m.waited, m.traceparent, b.reasons
+SELECT m.id, m.tenant_id AS tenant, m.operation, m.idempotency_key AS key, m.intent_id AS intent, m.attempt, m.source,
+       m.kind, m.seen, m.from_state, m.to_state, m.from_status, m.to_status, m.provider, m.account, m.waited,
+       m.traceparent, b.reasons AS letters
   FROM matched m LEFT JOIN opened b ON b.intent_id = m.intent_id
 """  # noqa: S608
 
@@ -251,14 +252,7 @@ async def _write(connection: AsyncConnection[Any], rows: Sequence[Mapping[str, A
     )
     written = await cursor.fetchall()
     for row in written:
-        after_commit.emit(connection, partial(after_commit.moved, _moved(row)))
+        columns = row._asdict() | {"letters": tuple(row.letters or ())}
+        del columns["id"]
+        after_commit.emit(connection, partial(after_commit.moved, Moved(**columns)))
     return {row.id for row in written}
-
-
-def _moved(row: Any) -> Moved:
-    return Moved(
-        tenant=row.tenant_id, operation=row.operation, key=row.idempotency_key, intent=row.intent_id,
-        attempt=row.attempt, source=row.source, kind=row.kind, from_state=row.from_state, to_state=row.to_state,
-        from_status=row.from_status, to_status=row.to_status, provider=row.provider, account=row.account,
-        seen=row.seen, waited=row.waited, letters=tuple(row.reasons or ()), traceparent=row.traceparent,
-    )  # fmt: skip

@@ -17,10 +17,13 @@ from uuid import UUID
 from idem.outbox.calls.user_code import in_a_thread
 from idem.outbox.domain.completion import default_interim, meaning
 from idem.outbox.domain.operation import Answer, OperationSpec, check_answer, versioned
-from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
+from idem.outbox.domain.outbox_row import OutboxRow
+from idem.outbox.domain.outcomes import Outcome, Pending, Proof, Refused, Seen, Succeeded
 from idem.outbox.domain.states import Reason
+from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import DeadLetter
 from idem.outbox.observe import telemetry
+from idem.outbox.settle.results import Report
 from idem.outbox.values import storable
 
 TIME_LIMIT = 2.0
@@ -56,6 +59,13 @@ class Renderer:
                 return Rendered(interim=await self._interim(operation, working))
             case Succeeded() | Refused() as end:
                 return await self._answer(operation, end, intent_id)
+
+    async def report(self, row: OutboxRow, outcome: Outcome, seen: Seen, terms: Terms) -> Report:
+        """What the holder of a claim reports of its call, with the answer or interim answer of a proof."""
+        rendered = Rendered()
+        if isinstance(outcome, Succeeded | Refused | Pending):
+            rendered = await self.render(terms.operation, outcome, row.intent_id)
+        return Report(row, outcome, seen, terms, rendered.answer, rendered.letter, rendered.interim)
 
     async def _answer(self, operation: OperationSpec, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
         try:

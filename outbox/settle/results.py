@@ -131,7 +131,7 @@ SELECT EXISTS (SELECT FROM idem.evidence
 async def _holds(connection: AsyncConnection[Any], question: LiteralString, report: Report) -> bool:
     row = report.row
     values = {"intent": row.intent_id, "row": row.id, "attempt": row.attempt, "token": row.token}
-    return await is_true(connection, WAS_THE_LAST, values)
+    return await is_true(connection, question, values)
 
 
 class RowIsLocked(IdemError):

@@ -121,6 +121,22 @@ SELECT a.room,
 """  # noqa: S608
 
 
+def lane_parameters(lane: LaneName) -> dict[str, Any]:
+    """What the statements that claim rows of a lane are told of it."""
+    return {
+        "provider": lane.provider,
+        "account": lane.account,
+        "origin": lane.origin,
+        "operations": list(lane.operations),
+        "formats": list(FORMAT_VERSIONS),
+        "environment": lane.environment,
+        "window": lane.replay_window,
+        "concurrency": lane.concurrency,
+        "asking": lane.asking,
+        "exact": takes_turns(lane),
+    }
+
+
 async def claim(
     connection: AsyncConnection[Any],
     lane: LaneName,
@@ -155,20 +171,11 @@ async def claim(
         "table": table,
         "lease": lease,
         "limit": limit,
-        "provider": lane.provider,
-        "account": lane.account,
-        "origin": lane.origin,
-        "operations": list(lane.operations),
-        "formats": list(FORMAT_VERSIONS),
-        "environment": lane.environment,
-        "window": lane.replay_window,
-        "concurrency": lane.concurrency,
-        "asking": lane.asking,
+        **lane_parameters(lane),
         "turns": WIDTH if spare else tenants.width,
         "keep": keep,
         "spare": spare,
         "after": tenants.after,
-        "exact": takes_turns(lane),
         "sent_as": sent_as,
     }
     cursor = records(connection)

@@ -17,13 +17,13 @@ from idem.outbox.daemon.retry import Retry
 from idem.outbox.database.pool import AWAY, Database
 from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.lane_names import LaneName
-from idem.outbox.domain.outcomes import NotExecuted, Pending, Refused, Seen, Succeeded, failure, name
+from idem.outbox.domain.outcomes import NotExecuted, Seen, failure, name
 from idem.outbox.domain.sending import StillSending
 from idem.outbox.domain.terms import Terms
 from idem.outbox.observe import telemetry
 from idem.outbox.providers import tracing
 from idem.outbox.settle import replay_window
-from idem.outbox.settle.rendering import Rendered, Renderer
+from idem.outbox.settle.rendering import Renderer
 from idem.outbox.settle.result_writer import Settler
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
@@ -247,12 +247,7 @@ class LaneWorker:
         telemetry.called(
             row.provider, row.account, row.intent_id, row.attempt, name(outcome), seen.elapsed, failure(outcome, seen)
         )
-        rendered = Rendered()
-        if isinstance(outcome, Succeeded | Refused | Pending):
-            rendered = await self._context.renderer.render(flight.terms.operation, outcome, row.intent_id)
-        self._context.settler.put(
-            Report(row, outcome, seen, flight.terms, rendered.answer, rendered.letter, rendered.interim)
-        )
+        self._context.settler.put(await self._context.renderer.report(row, outcome, seen, flight.terms))
 
     async def _recover(self, token: UUID, backend: int) -> None:
         context = self._context

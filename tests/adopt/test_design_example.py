@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import Session
 
 from idem import Answer, AsyncCall, Idem, Request, Settled, response
-from idem.outbox.handlers import HandlerRunner
+from idem.outbox.handlers.runner import HandlerRunner
 from idem.testing.bank import Bank
 
 PATH = f"/orders/{ORDER}/payment"

@@ -22,7 +22,7 @@ from sqlalchemy.pool import NullPool
 
 from idem import Answer, AsyncCall, Idem, Misuse, Request, Settled, response
 from idem.errors import BodyInvalid, NoTransaction, Unrenderable
-from idem.outbox.handlers import HandlerRunner
+from idem.outbox.handlers.runner import HandlerRunner
 
 
 class User:

@@ -9,7 +9,7 @@ from changing import telling
 from fix_api import running
 
 from idem.cli.doctor.queue import against
-from idem.outbox.handlers import HandlerRunner
+from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.tenants import tokens
 
 if TYPE_CHECKING:

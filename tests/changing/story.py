@@ -26,7 +26,7 @@ from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Replay
-from idem.outbox.handlers import HandlerRunner
+from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.operator import actions
 from idem.outbox.values.errors import IdemError
 from idem.outbox.worker import worker

@@ -8,8 +8,7 @@ from changing.plan import PAYS
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from idem.outbox.handlers import Handler, handler
-from idem.outbox.handlers.handler import Settled
+from idem.outbox.handlers.handler import Handler, Settled, handler
 
 HANDLED = """
 CREATE TABLE public.told (handler text NOT NULL, intent uuid NOT NULL, number integer NOT NULL);

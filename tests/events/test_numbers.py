@@ -11,7 +11,8 @@ from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Refused, Succeeded
 from idem.outbox.domain.transition import Evidence
-from idem.outbox.handlers import HandlerRunner, Settled, handler
+from idem.outbox.handlers.handler import Settled, handler
+from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.operator import actions
 from idem.outbox.settle.proofs import apply
 

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from idem.outbox.handlers import Handler, HandlerRunner, handler
+from idem.outbox.handlers.handler import Handler, handler
+from idem.outbox.handlers.runner import HandlerRunner
 
 ORDERS = """
 CREATE TABLE public.orders (intent uuid NOT NULL, handler text NOT NULL, number integer NOT NULL, said text NOT NULL);

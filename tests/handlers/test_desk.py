@@ -7,7 +7,8 @@ from fix_desk import Desk
 from sqlalchemy.orm import Session
 
 from idem.outbox.domain.outcomes import Succeeded
-from idem.outbox.handlers import HandlerRunner, Settled, handler
+from idem.outbox.handlers.handler import Settled, handler
+from idem.outbox.handlers.runner import HandlerRunner
 
 WHY = ("--reason", "mended in release 41", "--yes")
 

@@ -13,7 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from idem.outbox.database.pool import Database
-from idem.outbox.handlers import HandlerRunner, Settled, failures
+from idem.outbox.handlers import failures
+from idem.outbox.handlers.handler import Settled
+from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.operator import dead_letters
 from idem.outbox.values.errors import OperatorRefused
 

@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from idem.outbox.domain.decisions import Accepted
-from idem.outbox.handlers import HandlerRunner, Settled, handler
+from idem.outbox.handlers.handler import Settled, handler
+from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.values.errors import ConfigError
 
 

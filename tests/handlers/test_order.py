@@ -12,7 +12,8 @@ from psycopg.rows import dict_row
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from idem.outbox.handlers import HandlerRunner, Settled
+from idem.outbox.handlers.handler import Settled
+from idem.outbox.handlers.runner import HandlerRunner
 
 
 def write(db: Session, settled: Settled[Any]) -> None:

@@ -20,7 +20,8 @@ from idem.migrations import grants, runner
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted, InProgress, Replay, Retrying
-from idem.outbox.handlers import HandlerRunner, Settled, handler
+from idem.outbox.handlers.handler import Settled, handler
+from idem.outbox.handlers.runner import HandlerRunner
 from idem.sweeper.daemon import Sweeper
 from idem.testing import stepping
 from idem.testing.bank import Bank, BankAccount, BankSettings

@@ -28,11 +28,11 @@ from idem.outbox.domain.operation import Answer, OperationSpec
 from idem.outbox.values.errors import ConfigError, Unserved
 
 MINIMUM_RETRY_AFTER = 1.0
-"""Seconds: what a client is told at the least, so that a due row is not polled in a tight loop."""
+"""Seconds: the smallest `retry_after`, so that a due row is not polled in a tight loop."""
 
 
 CALLING = 5.0
-"""Seconds: what a client is told at the most while the call is being made."""
+"""Seconds: the largest `retry_after` while the call is being made."""
 
 
 DECIDED = """d.decision, d.intent_id, d.response_status, d.response_headers, d.response_body, d.status, d.due_in,

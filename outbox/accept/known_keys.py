@@ -33,7 +33,7 @@ class Retry:
     path: str | None = None
     query: str | Mapping[str, Any] | None = None
     raw: str | None = None
-    """The fingerprint of a body that is no JSON; `body` is None then."""
+    """The fingerprint of a body that is not JSON; `body` is None then."""
     caller: str | None = None
     """The label of the token that it came with."""
 

@@ -117,7 +117,7 @@ def prepare(
 
 def _frozen(operation: OperationSpec, provider: Provider, params: Any, provider_key: str) -> FrozenRequest:
     if operation.kind == "inline":
-        # Nobody sends it: it says what was wanted, beside the key by which a proof finds the row.
+        # It is not sent: it says what was wanted, beside the key by which a proof finds the row.
         return FrozenRequest("INLINE", operation.name, {}, canonical.canonical(params))
     return provider.freeze(_request(operation, params), provider_key)
 

@@ -44,7 +44,7 @@ SELECT w.number::integer - 1 AS number
                    FROM idem.dead_letters d WHERE d.intent_id = k.intent_id) IS TRUE
        END
 """
-"""Those of which the end, or the need of a person, can be told now: their numbers in the arrays."""
+"""The requests that have ended or need an operator: their numbers in the arrays."""
 
 STATUS = f"""
 SELECT w.number::integer - 1 AS number, {accept.DECIDED}

@@ -32,7 +32,7 @@ Seen: TypeAlias = Status | StoreUnavailable | None
 class Patience:
     """One waiter that looks by itself, again and again until the request has ended or `seconds` are over.
 
-    `ours`: this call has committed the key, or nobody has; else another transaction may still be about to.
+    `ours`: this call has committed the key, or no call has; else another transaction may still be about to.
     """
 
     def __init__(self, seconds: float, *, ours: bool) -> None:

@@ -55,7 +55,7 @@ class Breaker:
         self.openings = 0
         """How often it has opened, or opened again after a probe that failed."""
         self.closings = 0
-        """How often it has closed after being open: whoever sees it grow may look at everything that waited."""
+        """How often it has closed after being open: when it grows, everything that waited may be looked up."""
         self._at_once = UNLIMITED
 
     def state(self, now: float) -> BreakerState:
@@ -88,7 +88,7 @@ class Breaker:
     def may_call(self, row_id: Hashable, now: float) -> bool:
         """Whether the call of this row may be begun. True takes the one call of a half-open breaker.
 
-        Every True must be followed by `record` or `record_look`, whatever became of the call.
+        Every True must be followed by `record` or `record_look`, for every end of the call.
         """
         if self._opens_at is None:
             return True

@@ -107,7 +107,7 @@ class FunctionTransport:
 
 
 async def _refused(call: Sending, start: Start, mark_start: MarkStart | None) -> Seen | None:
-    """Why the call may not begin; None: it may. Nothing has been sent by then, whatever fails here."""
+    """Why the call may not begin; None: it may. Nothing has been sent by then."""
     try:
         call.check()
         await last_check(start, mark_start)

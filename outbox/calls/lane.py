@@ -56,7 +56,7 @@ class Lane(LaneGate):
 
     @property
     def endless(self) -> bool:
-        """Whether a write may outlive its deadline and lease, because nobody can end it: `send` then waits for it."""
+        """Whether a write may outlive its deadline and lease, because it cannot be ended: `send` then waits for it."""
         return self._transport.endless
 
     async def send(
@@ -146,7 +146,7 @@ class Lane(LaneGate):
         """Everything that the provider made between two times (POSIX seconds), in the order of its own list.
 
         `patience`: seconds that each page may wait for a slot. Raises ListFailed where the list was not read to its
-        end, so that whoever counts must not take what was not shown for absent; ConfigError; CancelledError.
+        end, so that an object that was not shown must not count as absent; ConfigError; CancelledError.
         """
 
         async def call(request: FrozenRequest) -> CallEnd:
@@ -167,8 +167,8 @@ class Lane(LaneGate):
                 yield item
 
     async def whose(self, *, patience: float = 5.0) -> tuple[str | None, Seen]:
-        """What names the account of these credentials, asked also where the lane is not served; None: nobody could
-        tell. `patience`: seconds to wait for a slot. Like `send` it does not raise.
+        """What names the account of these credentials, asked also where the lane is not served; None: it could not be
+        found out. `patience`: seconds to wait for a slot. Like `send` it does not raise.
         """
         key, now, reached = ("account",), clock.boottime(), None
         if not self.breaker.may_call(key, now):

@@ -85,7 +85,7 @@ def observed(seen: Seen, response: Response, elapsed: float) -> Seen:
 
 
 def not_its_own(response: Response) -> str | None:
-    """Why the response is no answer of the provider's own; None where it is one, as far as the contract can tell."""
+    """Why the response is not the provider's own answer; None where it is, as far as the contract can show."""
     if response.kept_for is not None:
         return f"not a current answer of the provider: a cache has kept it for {response.kept_for} s (header Age)"
     if response.lacks is None:
@@ -168,7 +168,7 @@ async def cancel(provider: Provider, question: Question, request: FrozenRequest,
 def _read_cancel(provider: Provider, response: Response, question: Question) -> tuple[Look, Seen, Outcome]:
     try:
         look, seen = provider.read_cancel(response, question)
-        # Whatever it came to, it was an answer; what it is worth to the breaker is what a write's would be.
+        # It was an answer in every case; for the breaker it counts as a write's would.
         outcome = provider.classify(response)[0] if isinstance(look, CouldNotAsk) else Succeeded(None)
         return look, seen, outcome
     except Exception as error:

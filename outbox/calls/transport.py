@@ -27,7 +27,7 @@ class Transport(Protocol):
     """Makes the calls of one lane. Belongs to one event loop."""
 
     endless: bool
-    """Whether a call may outlive its deadline, because nobody can end it: then it is not reported before it ends."""
+    """Whether a call may outlive its deadline, because it cannot be ended: then it is not reported before it ends."""
 
     @property
     def left(self) -> int:
@@ -96,7 +96,7 @@ class HttpTransport:
             sound = isinstance(ended, Response) and ended.complete
             return ended
         finally:
-            # Of a client whose call broke off nobody knows what is left in its pool of one connection.
+            # What a call that broke off has left in the client's pool of one connection is not known.
             if sound and not self._closed:
                 # It keeps every Set-Cookie, though none is ever sent.
                 client.cookies.clear()

@@ -83,14 +83,14 @@ def is_async(function: Callable[..., Any]) -> bool:
 def in_a_thread(work: Callable[[], Made], name: str) -> asyncio.Future[Made]:
     """Begin it in a new thread; the future ends with it, and is not to be cancelled.
 
-    Whatever it raises is the future's exception: an exit and a StopIteration as a RuntimeError that names it.
+    What it raises is the future's exception: an exit and a StopIteration as a RuntimeError that names it.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Made] = loop.create_future()
 
     def end(error: BaseException) -> None:
         ended.set_exception(error)
-        # Nobody may be waiting any more, and then it is not worth a complaint of asyncio's.
+        # Reading it keeps asyncio from complaining where no task waits for it any more.
         ended.exception()
 
     def run() -> None:

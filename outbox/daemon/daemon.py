@@ -136,7 +136,7 @@ class Life:
         """Beat every `HEARTBEAT` seconds until `stop` is set.
 
         A process whose beats fail looks dead to all others, so it says so itself once `LOST` of them in a row have. An
-        outage is told by whoever works with the database.
+        outage is reported by the loops that work with the database.
         """
         while not stop.is_set():
             try:

@@ -24,7 +24,7 @@ from idem.outbox.daemon.retry import Retry
 logging.getLogger("apscheduler").setLevel(logging.ERROR)
 
 Over: TypeAlias = Callable[[], bool]
-"""Whether a pass that goes through many rows is to end before its next one: the daemon has been told to stop."""
+"""Whether a pass that goes through many rows is to end before its next one: the daemon stops."""
 
 
 def never() -> bool:

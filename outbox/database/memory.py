@@ -1,8 +1,8 @@
 """Remembers what a process has seen of the database, so that it notices one that went back to an earlier point.
 
 Three things stand for a moment: how far the write-ahead log had come, how many signs of life of this process the
-database had kept, and the newest word about lost commits. The log tells a server that was put back, as long as it has
-not come as far again; a sign of life that is missing tells every other way of going back too. A dump that is put back
+database had kept, and the newest word about lost commits. The log shows a server that was put back, as long as it has
+not come as far again; a heartbeat that is missing shows every other way of going back too. A dump that is put back
 between two signs of life may have them all: it makes the tables anew, and the server gives them other numbers.
 """
 

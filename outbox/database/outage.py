@@ -53,7 +53,7 @@ class Outage:
             return question
 
     def asked(self, question: OutageQuestion | None, *, away: bool | None) -> None:
-        """A request has asked: it was away, or it answered; None: neither can be told.
+        """A request has asked: it was away, or it answered; None: neither is known.
 
         Only the request that probes ends the probe: one that began before the outage may end at any time.
         """

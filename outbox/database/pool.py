@@ -51,7 +51,7 @@ Found = TypeVar("Found")
 
 
 class Hook(Protocol):
-    """What meets each new connection, and hears of each sign of life that one has committed."""
+    """What runs on each new connection, and gets each heartbeat that a connection has committed."""
 
     async def __call__(self, connection: AsyncConnection[Any]) -> None: ...
 
@@ -59,7 +59,7 @@ class Hook(Protocol):
 
 
 LAST_WORDS: Final = 10.0
-"""Seconds that one wait for the database may last in a process that was told to end."""
+"""Seconds that one wait for the database may last in a process that ends."""
 
 
 class Database:
@@ -181,8 +181,8 @@ class Database:
         return line
 
     async def hasten_after(self, stop: asyncio.Event, seconds: float = LAST_WORDS) -> None:
-        """Once `stop` is set, no wait for this database lasts longer than so many seconds: a process that was told to
-        end must not wait on a silent line until its supervisor kills it."""
+        """Once `stop` is set, no wait for this database lasts longer than so many seconds: a process that
+        ends must not wait on a silent connection until its supervisor kills it."""
         await stop.wait()
         self._hurry = seconds
         for line in list(self._lines):
@@ -213,7 +213,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
 def _forget_abandoned(task: asyncio.Task[Any]) -> None:
     _left.discard(task)
     if not task.cancelled():
-        task.exception()  # nobody waits for it any more
+        task.exception()  # no task waits for it any more
 
 
 async def is_true(connection: AsyncConnection[Any], question: LiteralString, values: Mapping[str, Any]) -> bool:

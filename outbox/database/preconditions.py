@@ -105,6 +105,6 @@ async def read(connection: AsyncConnection[Any]) -> list[Hindrance]:
 
 
 async def refuse(connection: AsyncConnection[Any]) -> None:
-    """Raises StoreUnavailable where something stands in the way: whoever finds nothing here must not believe it."""
+    """Raises StoreUnavailable where something stands in the way: a query that finds nothing here proves nothing."""
     if wrong := await read(connection):
         raise StoreUnavailable("; ".join(map(str, wrong)))

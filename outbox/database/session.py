@@ -1,4 +1,4 @@
-"""Opens idem's own sessions: each has these settings, whatever the server, database or role has set.
+"""Opens idem's own sessions: each has these settings, instead of those of the server, database or role.
 
 `ALTER DATABASE … SET` and `ALTER ROLE … SET` change how values are written, read and compared, and which rows a
 statement finds. idem's programs open each connection here, so that no such setting reaches their statements.

@@ -41,5 +41,5 @@ def meaning(operation: OperationSpec, proof: Proof, *, answered: bool = True) ->
 
 
 def default_interim(working: Pending) -> dict[str, Any]:
-    """What a client is told of an object that is not at its end, where the operation does not say it."""
+    """The interim answer about an object that is not at its end, where the operation does not give one."""
     return {"reference": working.reference, "status": working.status}

@@ -62,7 +62,7 @@ class LookupRule:
 
 @dataclass(frozen=True, slots=True)
 class CancelRule:
-    """The provider can be told to void whatever was sent under a key. A key that was cancelled is burned.
+    """The provider can be asked to void everything that was sent under a key. A key that was cancelled is burned.
 
     `tombstones`: that also stops a request which arrives after the cancel. Where it does not, a cancel counts only
     after the quiet time.
@@ -92,7 +92,7 @@ class Contract:
     `answers`: it has statuses that are called `answer`, of an object which exists and is not at its end. `order`: the
     ways to settle, best first; empty: what follows from `replay`. `late_effects`: after a 5xx of its own it may still
     carry the request out, so that an absence never settles alone. `listed`: all objects of a time can be listed.
-    `dedicated_account`: nobody but this deployment uses the account, so that whatever is there is ours.
+    `dedicated_account`: only this deployment uses the account, so that all that is there is ours.
     `retention_max`: the longest time for which a key is remembered, where it is known. `deployment`: the name that tags
     every request as this installation's, None: there is no tag. `value_at_risk`: what a wrong decision costs; only
     where it is `none` may `on_unsettleable` be a standing order to decide without proof. `answers_carry`: the header of
@@ -133,7 +133,7 @@ class Contract:
 
     def own(self, response: Response, *, asked: bool = False) -> Response:
         """The response as it counts: without the header that the provider's own answers carry it is not complete, nor
-        where a question (`asked`) was answered by what a cache had kept, whatever that carries."""
+        where a question (`asked`) was answered by what a cache had kept."""
         if asked and (age := _kept_for(response)) is not None:
             return replace(response, complete=False, kept_for=age)
         name = self.answers_carry
@@ -200,7 +200,7 @@ class FrozenRequest:
 class Response:
     """A response that was read to its end (`complete`), or as far as it came.
 
-    `lacks`: the header without which it is no answer of the provider's own; `kept_for`: seconds since which a cache has
+    `lacks`: the header without which it is not the provider's own answer; `kept_for`: seconds since which a cache has
     it (`Contract.own`). Such a response is never complete, because all that is read proves as little as what was cut
     short.
     """
@@ -221,7 +221,7 @@ class Response:
 def _kept_for(response: Response) -> int | None:
     """Seconds for which a cache has kept the response (RFC 9111, 5.1); None where it comes from no cache."""
     said = next((value for name, value in response.headers.items() if name.lower() == "age"), "").strip()
-    # More digits than any age has would be a number all the same, and whatever is no number says nothing.
+    # More digits than any age has would be a number all the same, and what is not a number says nothing.
     return int(said[:9]) or None if said.isascii() and said.isdecimal() else None
 
 

@@ -40,7 +40,7 @@ def of(
 
 
 def left_out(stored: str) -> tuple[str, ...] | None:
-    """What a stored fingerprint leaves out; None: it is not composed of members (a body that is no JSON)."""
+    """What a stored fingerprint leaves out; None: it is not composed of members (a body that is not JSON)."""
     found = COMPOSED.fullmatch(stored)
     if found is None:
         return None

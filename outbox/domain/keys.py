@@ -71,8 +71,8 @@ def fingerprint(
     """The fingerprint of a client's request: `v1:` and the SHA-256 of its canonical JSON (RFC 8785), in hex.
 
     The JSON is `{"operation", "path", "query", "body"}`; a path or query that is None or empty and a body that is
-    None are left out. A body of `{}` is a body. The SQL form has operation and body only, so whoever wants one key
-    to mean the same wish on both ways leaves out path and query, as `POST /v1/intents/{operation}` does.
+    None are left out. A body of `{}` is a body. The SQL form has operation and body only, so a caller whose key is
+    to mean the same request on both ways leaves out path and query, as `POST /v1/intents/{operation}` does.
 
     Raises BodyInvalid where the body has no canonical form.
     """

@@ -29,7 +29,7 @@ class LaneName:
 
 
 def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]]:
-    """The lanes of a configuration: one for each (provider, account) that an operation uses, nobody's left out."""
+    """The lanes of a configuration: one for each (provider, account) that an operation calls."""
     lanes: dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]] = {}
     for operation in catalogue.operations.values():
         if operation.provider == LOCAL:

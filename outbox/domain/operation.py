@@ -17,7 +17,7 @@ JSON_TYPE = "application/json"
 
 @dataclass(frozen=True, slots=True, init=False)
 class Answer:
-    """What the client is told for ever: status, headers and the exact bytes of the body."""
+    """What the client gets for ever: status, headers and the exact bytes of the body."""
 
     status: int
     body: bytes
@@ -78,7 +78,7 @@ ANSWER_VERSION = "Idempotent-Answer-Version"
 
 def versioned(answer: Answer, version: int | None) -> Answer:
     """The answer with its version among its headers, where its operation says one: so it is stored with the answer, and
-    a replay keeps it, whatever the operation says by then."""
+    a replay keeps it, even if the operation says another by then."""
     if version is None:
         return answer
     others = {name: value for name, value in answer.headers.items() if name.lower() != ANSWER_VERSION.lower()}
@@ -99,12 +99,12 @@ class OperationSpec:
     Unrenderable; `answer` renders the client's answer from a final outcome and the intent's id. Durations in
     seconds: `key_ttl` from accept, `answer_ttl` from settling, `start_within` (None: `give_up_after`) from
     `requested_at`. `retry = "client"`: a row at rest needs no operator, its client retries. `while_running`: what
-    a repeated request hears while the first is running, 409 or 202. `after_expiry = "refuse"`: the key is refused for
+    a repeated request gets while the first is running, 409 or 202. `after_expiry = "refuse"`: the key is refused for
     ever once it expired. `fingerprint_without`: JSON pointers (RFC 6901) to members that may differ between retries.
     `card_data = "refuse"`: params that look like a card number or its security code are refused. `schema`, the JSON
     Schema of the params, and `answer_statuses` are for documents. `completes_when = "exists"`: an object that the
     provider has, or is working on, is the effect, and completes the key; `"final"`: both wait as `awaiting`, and
-    `interim` renders what the client is told meanwhile. `kind`: who causes the effect. Inline only: `lease` is how long
+    `interim` renders what the client gets meanwhile. `kind`: who causes the effect. Inline only: `lease` is how long
     the caller holds the call without a renewal, which comes every third of it; for `renew_for` from its beginning it is
     renewed at the most, so that a caller that hangs does not hold it for ever. `answer_version` is sent and stored
     with each answer. `key_owner = "label"`: a key that came with a token belongs to the tokens with its label, and not

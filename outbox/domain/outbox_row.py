@@ -1,4 +1,4 @@
-"""An outbox row as a value. Whatever holds one (a claim, a lock, a result) has it as its `row`."""
+"""An outbox row as a value. A claim, a lock, a look-up and a result have it as their `row`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OutboxRow:
     reference: str | None = None
     redrives_itself: bool = False
     scheduled_left: float | None = None
-    """Until the schedule's next look, while one that somebody ordered comes before it."""
+    """Until the schedule's next look-up, while one that was ordered comes before it."""
     key_used_anew: bool = False
     contradicted: bool = False
     """Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the

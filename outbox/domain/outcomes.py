@@ -1,6 +1,6 @@
 """What an attempt or a look-up showed: a closed union of values, so that every `match` over it is total.
 
-`Succeeded`, `Refused` and `Pending` prove that the provider has the object, whoever saw them. Everything else
+`Succeeded`, `Refused` and `Pending` prove that the provider has the object, from every source. Everything else
 speaks of its own attempt or question only.
 """
 
@@ -67,7 +67,7 @@ class NotExecuted:
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """It may have happened. The default: whatever nothing else explains is this.
+    """It may have happened. The default: what nothing else explains is this.
 
     `cached`: the provider has stored this answer under the key, so that a replay gets it again and again: the replays
     end, and the key is burned.
@@ -144,7 +144,7 @@ def name(outcome: Outcome | Look) -> str:
 
 
 def proof(word: str, reference: str | None, status: str | None, fields: Fields) -> Proof:
-    """The proof that was stored under this word. Raises ValueError for a word that is no proof."""
+    """The proof that was stored under this word. Raises ValueError for a word that is not a proof's."""
     match word:
         case "interim":
             return Succeeded(reference, status, fields, interim=True)

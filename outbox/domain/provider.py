@@ -116,7 +116,7 @@ class Provider(Protocol):
         ...
 
     def cancel(self, question: Question) -> FrozenRequest | None:
-        """The request that makes "not executed" of whatever was sent under the key; None: there is no such thing."""
+        """The request that voids everything that was sent under the key; None: the provider has none."""
         ...
 
     def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:

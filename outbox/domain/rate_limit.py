@@ -1,7 +1,7 @@
 """The pace of a lane in one process: a token bucket over its part of the fleet's rate. Pure: the time is passed in.
 
 The rate of a contract is of the whole fleet, and no process asks another before each call: it is divided by the number
-of processes that serve calls, as their signs of life tell (`fleet`), or as `limits.processes` says.
+of processes that serve calls, as their heartbeats show (`fleet`), or as `limits.processes` says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BURST = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How many live daemons of each kind make calls; this process counts itself where nobody has counted yet."""
+    """How many live daemons of each kind make calls; this process counts itself before the first count."""
 
     workers: int = 1
     reconcilers: int = 1
@@ -45,7 +45,7 @@ def part(limits: Limits, who: DaemonPart, serving: Serving) -> float | None:
 
 
 class Pacer:
-    """One a lane. `rate` in calls a second; None: no limit. It begins with one token, so that a restart is no burst."""
+    """One for each lane. `rate`: calls a second; None: no limit. It begins with one token, so no restart is a burst."""
 
     def __init__(self, rate: float | None = None) -> None:
         self._rate = rate

@@ -47,8 +47,8 @@ def kept(body: bytes, secrets: Iterable[str] = ()) -> str:
 
 
 def quoted(seen: Seen, response: Response, outcome: Outcome, account: Account) -> Seen:
-    """With what the provider has said, where somebody may have to find out why it was no success: not of a success, nor
-    of what is tried again by itself."""
+    """With what the provider said about a failure that an operator may have to look into: not about a success, nor
+    about what is retried automatically."""
     match outcome:
         case Refused(fields={"message": str(said)}) if seen.message is None:
             seen = replace(seen, message=said)
@@ -70,7 +70,7 @@ def _is_secret(name: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """The same for a screen: names and structure, and no value; of what is no JSON only its length."""
+    """The same for a screen: names and structure, and no value; of text that is not JSON only its length."""
     try:
         return json.dumps(_masked(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """What a function that sends without HTTP is given: `def send(request: SendRequest, call: Sending) -> Outcome`.
 
-Such an effect has no trace that could prove anything, so whatever the function raises is `Ambiguous`. Only what it
+Such an effect has no trace that could prove anything, so every exception of the function is `Ambiguous`. Only what it
 returns is believed, and the one exception that `Sending.start` itself has raised.
 """
 
@@ -96,7 +96,7 @@ AskAbout: TypeAlias = Callable[[Question], Look | Awaitable[Look]]
 
 
 class StillSending(Exception):
-    """The process wants to end, and a send that nobody can end still runs: nothing may be reported about it."""
+    """The process wants to end, and a send that cannot be ended still runs: nothing may be reported about it."""
 
 
 def outcome(result: object, cap: float) -> tuple[Outcome, str]:
@@ -128,7 +128,7 @@ def look(result: object, cap: float) -> tuple[Look, str]:
 
 
 def _tidy(said: Proof) -> Proof:
-    """With a reference that is text, and fields that are JSON: the effect stands, whatever is told about it."""
+    """With a reference that is text, and fields that are JSON: the effect stands, with or without them."""
     reference = None if said.reference is None else str(said.reference)
     status = None if said.status is None else str(said.status)
     try:

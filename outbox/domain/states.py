@@ -42,7 +42,7 @@ class OutboxStatus(StrEnum):
 
 
 GONE = None
-"""The end of an outbox row: its step is done or cancelled, or nobody can take it up any more."""
+"""The end of an outbox row: its step is done or cancelled, or its key is gone for good."""
 
 
 @dataclass(frozen=True, slots=True)

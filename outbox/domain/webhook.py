@@ -20,7 +20,7 @@ class Unverified(Exception):
 class OutOfTime(Unverified):
     """A delivery that one of the secrets has signed, and whose time stamp is not near our clock.
 
-    Its sender is the provider. It may have been held up, or somebody has recorded it and sends it now: so it is worth a
+    Its sender is the provider. It may have been held up, or it was recorded and is replayed now: so it is worth a
     question to the provider, and is not a proof. `id`: what `ReadDelivery.verify` returns in time, as far as that is
     signed. `away`: seconds from the time stamp to our clock; negative: it lies in the future.
     """
@@ -70,7 +70,7 @@ class Scheme(Protocol):
         ...
 
     def read(self, delivery: Signed) -> ReadDelivery:
-        """What a delivery says of itself. Whatever does not depend on a secret is done here, because the secrets of
+        """What a delivery says of itself. What does not depend on a secret is done here, because the secrets of
         many accounts may be tried. Raises Unverified, and nothing else whatever the bytes are.
         """
         ...
@@ -83,7 +83,7 @@ def verify(scheme: Scheme, delivery: Signed, secrets: Sequence[bytes], now: floa
 
 @dataclass(frozen=True, slots=True)
 class WebhookReply:
-    """What a provider wants to hear for a delivery that was taken; without a body the endpoint tells what it did."""
+    """The response that a provider expects for an accepted delivery; without a body the endpoint says what it did."""
 
     status: int = 200
     body: bytes | None = None

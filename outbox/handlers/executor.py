@@ -93,7 +93,7 @@ class Executor:
                 result = run(execution)
             except BaseException as error:  # a handler may raise anything, SystemExit too: it ends its turn alone
                 result = error
-            with suppress(RuntimeError):  # the daemon's loop has ended, and nobody waits any more
+            with suppress(RuntimeError):  # the daemon's loop has ended, and nothing waits any more
                 self._loop.call_soon_threadsafe(self._ended, self, result)
 
     async def _run_async(self, engine: AsyncEngine, execution: Execution) -> RunEnd:

@@ -12,7 +12,7 @@ from idem.outbox.handlers import queue
 from idem.outbox.observe import telemetry
 
 INTERVAL: Final = 30.0
-"""Seconds between two passes: what runs a handler does it for itself as soon as it hears of an event."""
+"""Seconds between two passes: a process that runs handlers assigns events as soon as it learns of one."""
 
 
 async def keep_expanding(database: Database, stop: asyncio.Event, passes: PassTimes) -> None:
@@ -25,7 +25,7 @@ async def keep_expanding(database: Database, stop: asyncio.Event, passes: PassTi
                     pass
             expanding.made()
         except (*AWAY, *REFUSED):
-            pass  # told by whoever works with it
+            pass  # the loops that work with the database report its outage
         except Exception as error:
             telemetry.broken("handlers", error, "assigning events to handlers")
         await wait(stop, INTERVAL)

@@ -54,11 +54,11 @@ class Settled(Generic[P]):
     fields: Mapping[str, Any]
     """What the operation's contract takes from the provider's answer, as it is known when the handler runs."""
     interim: bool
-    """The object exists and its end is to come (a customer must still act): a `later_fact` tells of that."""
+    """The object exists and its end is to come (a customer must still act): a `later_fact` reports that."""
     details: Mapping[str, Any]
     """Of a correction: the proofs that contradict each other."""
     answer: Answer | None
-    """What the client is told, as stored; None where nothing is stored, or not any more."""
+    """The client's answer, as stored; None where nothing is stored, or not any more."""
 
     @property
     def succeeded(self) -> bool:
@@ -71,7 +71,7 @@ class Handler:
     """A function that is called once for each event of an operation's intents.
 
     `name` is what its marks are kept under: under another name it is another handler. `begin` says which events a new
-    one hears: those after it was `registered`, or all from the `first`.
+    one gets: those after it was `registered`, or all from the `first`.
     """
 
     name: str

@@ -41,7 +41,7 @@ SELECT h.name, h.operation, CASE WHEN h.first THEN '00000000-0000-0000-0000-0000
  ORDER BY h.name
     ON CONFLICT (name) DO NOTHING
 """
-# A statement of its own, after the commit of the registration: whoever may not have seen that has an older id.
+# A statement of its own, after the commit of the registration: a transaction that may not have seen it has an older id.
 WALK_AFTER = """
 UPDATE idem.event_handlers SET backfill_after = pg_snapshot_xmax(pg_current_snapshot())
  WHERE name = ANY (ARRAY(SELECT o.name FROM idem.event_handlers o

@@ -21,7 +21,7 @@ from idem.outbox.handlers.queue import WorkItem
 from idem.outbox.values.errors import IdemError, ParamsInvalid
 
 RunEnd: TypeAlias = Literal["succeeded", "not_now", "marked"]
-"""not_now: somebody else has it, or it is not its turn any more. marked: done before, or past its retention."""
+"""not_now: another executor has it, or an earlier event comes first. marked: done before, or past its retention."""
 
 
 class OwnTransaction(IdemError):
@@ -102,7 +102,7 @@ def lock_work(connection: Connection, execution: Execution) -> Settled[Any] | Ru
         "lock_timeout": f"{int(min(LOCK_TIMEOUT, execution.limit / 2) * 1000)}ms",
         "idle_in_transaction_session_timeout": limit,
     }
-    # Of this transaction alone, so that nothing of one handler is left for the next, whatever pooler is between.
+    # Of this transaction alone, so that nothing of one handler is left for the next, also behind a pooler.
     connection.exec_driver_sql(session.SETTINGS, session.parameters(settings, local=True))
     found = connection.exec_driver_sql(LOCK_WORK, _key(execution.item)).mappings().one_or_none()
     if found is None:

@@ -155,7 +155,7 @@ class HandlerRunner:
         try:
             await self._execute(item)
         except (*AWAY, *REFUSED) as error:
-            # What was not committed is still to be told, and found again when the database is back.
+            # An event whose mark was not committed is found again when the database is back.
             telemetry.handler_not_started(item.handler, item.intent, item.number, error)
         except Exception as error:
             telemetry.broken("handlers", error, f"running {item.handler} for {item.intent}")

@@ -60,7 +60,7 @@ async def begin(connection: AsyncConnection[Any], prepared: Prepared, *, token: 
     assert record is not None
     if record.row_id is None:
         decided = accept.decision(record)
-        assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
+        assert not isinstance(decided, Limited)  # only a caller that sets a limit gets it
         return decided
     row = claimed_row(
         record,

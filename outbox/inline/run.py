@@ -73,7 +73,7 @@ class InlineRun:
 
     @property
     def provider_key(self) -> str:
-        """The key to send with the call: the same at every attempt, so that the provider can tell a repetition, and
+        """The key to send with the call: the same at every attempt, so that the provider recognises a repetition, and
         what its look-ups and events name the call by."""
         return self._row.provider_key
 
@@ -119,7 +119,7 @@ class InlineRun:
 
         Returns what became of the report: `settled`; `folded` with a proof that had come before; `already` written;
         `late_proof`, because the lease was lost, so that it was held against what is known by now. Raises
-        StoreUnavailable where the database stayed away, ValueError for a `Pending` whose end nobody could tell.
+        StoreUnavailable where the database stayed away, ValueError for a `Pending` whose end no provider could report.
         """
         wanted = completion.meaning(self._terms.operation, outcome)
         if isinstance(wanted, Pending) and self._row.provider == LOCAL:
@@ -157,7 +157,7 @@ class InlineRun:
         if kind is None:
             await self.ambiguous(note)
             return
-        # The exception is what the caller must hear of; without this report the lease runs out and says the same.
+        # The caller must get the exception; without this report the lease expires and says the same.
         with contextlib.suppress(StoreUnavailable):
             await self.ambiguous(note, kind.__name__)
 
@@ -181,11 +181,11 @@ class InlineRun:
         return ending.done() and (ending.cancelled() or ending.exception() is not None)
 
     def _ended(self, ending: asyncio.Task[ResultFate]) -> None:
-        # Whatever it came to, the call is over, and nothing of this process acts under the token any more.
+        # The call is over in every case, and nothing of this process acts under the token any more.
         self.stop()
         self._context.holds.let_go(self._row.token)
         if not ending.cancelled():
-            ending.exception()  # the caller may have been cancelled, and hear of it from nobody
+            ending.exception()  # where the caller was cancelled, asyncio must not complain about it
 
     async def _settle(self, outcome: Outcome, seen: Seen) -> ResultFate:
         report = await self._context.renderer.report(self._row, outcome, seen, self._terms)
@@ -226,5 +226,5 @@ class InlineRun:
                 await within(self._every, self.renew())
             except (*AWAY, *REFUSED):
                 continue
-            except Exception as error:  # a lease that is not renewed ends by itself, and the run hears of it
+            except Exception as error:  # a lease that is not renewed ends by itself, and the run notices it
                 telemetry.broken("inline", error, f"renewing the lease of {self.intent_id}")

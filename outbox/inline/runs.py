@@ -89,7 +89,7 @@ class InlineRuns:
             self._holds.let_go(token)
             raise
         except BaseException:
-            # Cancelled, or away for too long: what was sent may yet commit, and nobody makes that call.
+            # Cancelled, or away for too long: what was sent may yet commit, and no caller makes that call.
             self._give_back(prepared, token, sent)
             raise
         if not isinstance(found, Begun):

@@ -74,7 +74,7 @@ def ambiguous(change: Change, row: OutboxRow, outcome: Ambiguous, seen: Seen) ->
 
 
 def own_error(seen: Seen) -> bool:
-    """Whether an attempt was answered with a 5xx. A proxy's counts too: nothing tells it apart for sure."""
+    """Whether an attempt was answered with a 5xx. A proxy's counts too: it cannot be told apart for sure."""
     return seen.http_status is not None and seen.http_status >= 500
 
 
@@ -146,8 +146,8 @@ def too_old(row: OutboxRow, terms: Terms) -> Change:
 def verdict(row: OutboxRow, evidence: Evidence, terms: Terms, *, redrive: bool = True) -> Change:
     """Proven not executed: at rest, with a due time for the automatic redrive or with a dead letter.
 
-    An operator's verdict (`redrive` False) never redrives by itself. Where no client will come again, somebody must
-    still say what is to become of the intent, so it rests with an open dead letter all the same (P1).
+    An operator's verdict (`redrive` False) never redrives by itself. Where no client retries, an operator
+    must still decide about the intent, so it rests with an open dead letter all the same (P1).
     """
     change = _change(row, evidence, terms)
     change = dataclasses.replace(
@@ -203,7 +203,7 @@ def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: floa
 
 
 def reported(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
-    """An operator is told about a row that nobody has; state and status stay, and so does its next look."""
+    """Open a dead letter for a row that no daemon serves; state, status and the next look-up stay as they are."""
     change = dataclasses.replace(_change(row, evidence, terms), letters=(letter,), alone=True, keeps_schedule=True)
     if row.status is OutboxStatus.UNKNOWN:
         change = dataclasses.replace(change, error_code="outcome_unknown")

@@ -1,4 +1,4 @@
-"""The list of rows that recovery has still to doubt: whoever would change or send such a row leaves it alone.
+"""The list of rows that recovery has still to doubt: no statement changes or sends a row that is listed.
 
 One statement lists every open row and locks none, so no row lock of another session can keep a row out of the list,
 and no row can slip through by changing its status. `quarantine` works the list off row by row.
@@ -74,7 +74,7 @@ async def worked_off(connection: AsyncConnection[Any], rows: list[UUID]) -> None
 
 @dataclass(frozen=True, slots=True)
 class ListedRows:
-    """Listed rows that nobody has doubted yet: how many, the first of them, and the age of the oldest in seconds."""
+    """Listed rows that are not doubted yet: how many, the first of them, and the age of the oldest in seconds."""
 
     rows: int = 0
     first: UUID | None = None

@@ -30,7 +30,7 @@ def concluded(
 ) -> Change:
     """What a proof is for the operation of its row: an end, or a beginning that is awaited.
 
-    The one place where a proof becomes a change, whoever saw it; so `completes_when` is read here and nowhere else.
+    The one place where a proof becomes a change, from every source; so `completes_when` is read here and nowhere else.
     """
     match meaning(terms.operation, proof, answered=answer is not None):
         case Succeeded() | Refused() as end:
@@ -42,7 +42,7 @@ def concluded(
 
 
 def completed(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
-    """The step is done. A late proof after rest is a correction for whoever was told that nothing happened."""
+    """The step is done. A late proof after rest corrects the event that nothing happened."""
     if answer is None:
         raise ValueError("a final outcome is settled with an answer that was already rendered")
     letters = (*change.letters, *_second_object(row, outcome))
@@ -104,7 +104,7 @@ def ordered(row: OutboxRow) -> float | None:
 
 
 def overdue(row: OutboxRow, terms: Terms) -> tuple[DeadLetter, ...]:
-    """The dead letter of a row that has been awaited for too long, whatever the last look showed (hazard 14)."""
+    """The dead letter of a row that has been awaited for too long, for every result of the last look-up (hazard 14)."""
     if row.status is not OutboxStatus.AWAITING or row.status_age <= terms.contract.pending_limit:
         return ()
     return (DeadLetter(Reason.PENDING_TOO_LONG, {"seconds": int(row.status_age), "reference": row.reference}),)
@@ -148,12 +148,12 @@ def not_executed(change: Change, row: OutboxRow, outcome: NotExecuted, terms: Te
 
 
 def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) -> Change:
-    # No worker can make this call, and its client was told to come again: no operator need be told.
+    # No worker can make this call, and the answer asks its client to retry: an operator has nothing to do.
     return dataclasses.replace(resting(change, terms), error_code=f"not_executed_{outcome.why}", event="rested")
 
 
 def at_rest(change: Change, row: OutboxRow, terms: Terms, letter: DeadLetter) -> Change:
-    """Held with its reason on record; the client was told, or an operator is.
+    """Held with its reason on record; the client retries it, or an operator decides.
 
     What commits that the database has forgotten may have sent is not proven by its own attempts: unknown.
     """

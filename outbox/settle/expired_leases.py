@@ -40,7 +40,7 @@ async def sweep_expired(
     return [change for _, change in done]
 
 
-# By the intent's own index: whoever meets one expired claim ends that one.
+# By the intent's own index: the process that finds one expired claim ends that one.
 EXPIRED_OF_INTENT = """
 SELECT c.id, c.claimed_until
   FROM idem.outbox c
@@ -51,8 +51,8 @@ SELECT c.id, c.claimed_until
 async def sweep_of(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID, *, daemon: str) -> bool:
     """End the claim of one intent, if its lease is over, in a transaction of its own; whether this did it.
 
-    For whoever meets such a claim before the sweeper does: no client hears `outcome_unknown` of a row that nobody will
-    ask about. A row that somebody else has locked is left to them.
+    For a process that finds such a claim before the sweeper does: no client gets `outcome_unknown` for a row that no
+    daemon asks about. A row that another session has locked is left alone.
     """
     done = await change_page(
         connection, EXPIRED_OF_INTENT, _ending(catalogue), batch=1, place=Place(), values={"intent": intent},

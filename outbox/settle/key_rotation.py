@@ -35,7 +35,7 @@ class Renewal:
 
 
 async def following(connection: AsyncConnection[Any], row: OutboxRow) -> Renewal:
-    """The next provider key of a locked row; nothing is written. Derived, so that whoever asks again gets the same."""
+    """The next provider key of a locked row; nothing is written. It is derived, so that asking again gives the same."""
     renewal, _ = await _following(connection, row)
     return renewal
 
@@ -69,7 +69,7 @@ SELECT EXISTS (SELECT FROM idem.requests r
 async def is_void(connection: AsyncConnection[Any], row_id: UUID, key: UUID) -> bool:
     """Whether everything under this provider key of a row is proven not executed, or was told to be cancelled.
 
-    A refusal under it is then no news: it is how the provider tells of what we have cancelled ourselves.
+    A refusal under it says nothing new then: it is the provider's answer to our own cancel.
     """
     return await is_true(connection, IS_VOID, {"row": row_id, "key": key})
 

@@ -1,4 +1,4 @@
-"""Later facts (refund, dispute, bounce): kept in the timeline and told once. They change no state.
+"""Later facts (refund, dispute, bounce): kept in the timeline and emitted once. They change no state.
 
 They prove no end, but that the object is there: while its call may still be sent, that is a contradiction.
 """
@@ -17,11 +17,11 @@ from idem.outbox.settle.record import emit, note
 from idem.outbox.values import storable
 
 LaterFactEnd: TypeAlias = Literal["told", "early", "open", "locked"]
-"""early: the call's end is not known yet, and nobody hears what came after it before. open: the same, and by what we
-know the provider may not have its object at all. locked: somebody holds the intent or its row."""
+"""early: the call's end is not known yet, and no event may come before it. open: the same, and by what we
+know the provider may not have its object at all. locked: another session holds the intent or its row."""
 
-# Under the locks of both, because events are numbered, and whoever changes the row reads the numbers once it has that
-# lock; nobody's transaction is waited for.
+# Under the locks of both, because events are numbered, and a change of the row reads the numbers once it has that lock.
+# No other transaction is waited for.
 LOCK_ROWS = """
 WITH ours AS MATERIALIZED (
     SELECT o.id, o.status FROM idem.outbox o WHERE o.intent_id = %(intent)s FOR UPDATE SKIP LOCKED
@@ -45,7 +45,7 @@ async def record_fact(
     recorded: bool = False,
     explained: bool = False,
 ) -> LaterFactEnd:
-    """Keep a later fact as evidence, unless it is `recorded` already, and tell it as an event of its intent, in the
+    """Keep a later fact as evidence, unless it is `recorded` already, and emit it as an event of its intent, in the
     caller's transaction.
 
     An intent that has not come to an end gets no event yet: come again. `explained`: it contradicts nothing. We

@@ -105,10 +105,10 @@ async def lock(connection: AsyncConnection[Any], row_id: UUID, *, skip: bool = F
 
 
 async def lock_soon(connection: AsyncConnection[Any], row_id: UUID) -> LockedRow | None:
-    """As `lock`, but somebody who holds the row for longer than `SOON` is not waited for.
+    """As `lock`, but a session that holds the row for longer than `SOON` is not waited for.
 
-    The retry of a key at rest locks its row in the client's own transaction, which may stay open for minutes; whoever
-    brings a result must not wait for that with all the results behind it (hazard 22). None: gone, or still held.
+    The retry of a key at rest locks its row in the client's own transaction, which may stay open for minutes; a
+    result must not wait for that with all the results behind it (hazard 22). None: gone, or still held.
     """
     until = asyncio.get_running_loop().time() + SOON
     while True:
@@ -119,7 +119,7 @@ async def lock_soon(connection: AsyncConnection[Any], row_id: UUID) -> LockedRow
 
 
 async def is_gone(connection: AsyncConnection[Any], row_id: UUID) -> bool:
-    """Whether there is no such row any more."""
+    """Whether the row has left the outbox."""
     return await is_true(connection, IS_GONE, {"id": row_id})
 
 

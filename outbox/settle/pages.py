@@ -1,6 +1,6 @@
 """Pages of outbox rows: picked by their time, locked by their id, decided from what they are under the lock.
 
-A row that a page leaves alone (locked by somebody else, not writable, not to be touched) is never looked at twice in
+A row that a page leaves alone (locked by another session, not writable, not to be touched) is never read twice in
 a pass, so it cannot hide the rows behind it (IB-022); the next pass begins anew and finds it again.
 """
 

@@ -1,6 +1,6 @@
 """Single rows under their lock: reading one with its stored proofs, applying a proof or storing it for later.
 
-The batch path of the worker decides without reading; whatever does not fit there comes here, one by one.
+The batch path of the worker decides without reading; what does not fit there comes here, one by one.
 """
 
 from __future__ import annotations
@@ -162,8 +162,9 @@ async def drop(connection: AsyncConnection[Any], row_id: UUID, undone: StoredPro
 async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredProof, evidence: Evidence) -> Applied:
     """Hold a proof against a step that is already done. A contradiction never overwrites an answer (P4).
 
-    Where the key was complete when the object existed, the end of that object is no contradiction but a later fact,
-    told once. Under the intent's lock, because there is no row any more that would order two of them and their events.
+    Where the key was complete when the object existed, the end of that object is a later fact and not a contradiction;
+    it is emitted once. Under the intent's lock, because its row is gone, which would order two of them and their
+    events.
     """
     cursor = records(connection)
     done = await (await cursor.execute(DONE, {"row": row_id})).fetchone()

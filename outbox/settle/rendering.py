@@ -1,4 +1,4 @@
-"""Rendering what the client is told: user code that runs before the row settles, so under a time limit.
+"""Renders the answer for the client: user code that runs before the row settles, so under a time limit.
 
 If the stored answer fails the row settles with the fallback and a dead letter: the effect comes first. If an interim
 answer fails the default takes its place: nothing immutable was written, so a line in the log is enough.
@@ -34,8 +34,8 @@ TURN_LIMIT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What the client is told of a proof: the `answer` where it completes the key, with the dead letter to open if that
-    is the fallback; else `interim`, JSON."""
+    """What follows from a proof for the client: the `answer` where it completes the key, with the dead letter to open
+    if that is the fallback; else `interim`, JSON."""
 
     answer: Answer | None = None
     letter: DeadLetter | None = None

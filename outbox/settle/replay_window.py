@@ -1,4 +1,4 @@
-"""How much of the provider's memory is left for a row: one rule for all who send, replay or tell of it.
+"""How much of the provider's memory is left for a row: one rule for sends, replays and reports.
 
 A second send is harmless only while the provider is sure to remember the key, counted from the earliest moment at which
 a first one may have left: `outbox.first_sent_at`, or `outbox.doubted_since` of a call that the database has forgotten.
@@ -69,7 +69,7 @@ def time_left(row: OutboxRow, terms: Terms) -> float | None:
 
 def send_by(allowed: float, row: OutboxRow, request: FrozenRequest, contract: Contract) -> float:
     """Until when a claimed row may leave, on the boot clock; `allowed` by the times. Never, where lost commits may have
-    sent it before and its request does not carry the key as the contract of now says: nobody would recognise it."""
+    sent it before and its request does not carry the key as the contract of now says: it would not be recognised."""
     if math.isinf(allowed) or request_parts.carried(request, contract.key, row.provider_key):
         return allowed
     return -math.inf

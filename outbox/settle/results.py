@@ -148,9 +148,9 @@ WAITING: Final[tuple[type[Exception], ...]] = (RowIsLocked, *REFUSED)
 
 
 async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last: bool = False) -> ResultFate:
-    """Settle one report under its row's lock, whatever has become of the row. Raises RowIsLocked, and one of `AWAY`.
+    """Settle one report under its row's lock, in every state of the row. Raises RowIsLocked, and one of `AWAY`.
 
-    `last`: there is no later try, so what a locked row cannot take is kept as a proof or as evidence at once.
+    `last`: there is no later try, so a result that a locked row keeps out is kept as a proof or as evidence at once.
     """
     # A row that stays locked is mostly one at rest, in its client's own transaction: no claim of ours is on it any
     # more. If our claim still stands, the report waits: it says more than its lease would.

@@ -25,7 +25,7 @@ from idem.outbox.operator import pause
 from idem.outbox.providers.sender_identity import SenderCredentials
 
 AGAIN: Final = 60.0
-"""Seconds until it is asked again, while nobody could tell or another account answers."""
+"""Seconds until it is asked again, while the account is not known or another account answers."""
 WATCH: Final = 1.0
 """Seconds between two checks of the file of a token."""
 
@@ -39,7 +39,7 @@ class AccountIdentity:
     first: bool = False
 
 
-# Whoever comes first stores it; who comes later, or at the same time, gets what is stored.
+# The first daemon stores it; every other one gets what is stored.
 SEE_ACCOUNT = """
 INSERT INTO idem.account_identities AS a (provider, account, origin, identity, seen_identity, seen_by)
 VALUES (%(provider)s, %(account)s, %(origin)s, %(found)s, %(found)s, %(holder)s)

@@ -41,7 +41,7 @@ from idem.outbox.worker.unfrozen import Source, Unfrozen, pick, waits
 BATCH = 20
 """Rows rendered in one transaction: they stay locked for as long as the slowest of them takes."""
 TIME_LIMIT = 3.0
-"""Seconds that an operation's code may take for one row: whoever waits for the row's lock meanwhile still gets it."""
+"""Seconds that an operation's code may take for one row: a session that waits for its lock meanwhile still gets it."""
 TURNS = 20
 """Threads of one operation. While all of them hang its rows are left alone, and the others go on."""
 LIGHT = 4096
@@ -139,7 +139,7 @@ class Freezer:
                 return 0, 0
             async with after_commit.transaction(connection):
                 waiting, self._after = await pick(connection, self._catalogue, sources, after=self._after, limit=BATCH)
-                # The last to begin has its time limit too, and whoever waits for a lock still gets it.
+                # The last to begin has its time limit too, and a session that waits for a lock still gets it.
                 ends = time.monotonic() + self._time_limit / 2
                 made = await asyncio.gather(*(self._make(one, ends) for one in waiting))
                 pairs = [(one, result) for one, result in zip(waiting, made, strict=True) if result is not None]

@@ -87,7 +87,7 @@ class LaneWorker:
         self._tasks: dict[asyncio.Task[None], InFlight] = {}
         self._recovering: set[asyncio.Task[None]] = set()
         self.left_running = False
-        """A send that nobody can end was still running when its lease was over: its end is not on record."""
+        """A send that cannot be ended was still running when its lease expired: its end is not on record."""
         lane_of = f"{name.provider}/{name.account}"
         self._retry = Retry(f"worker {lane_of}", doing=f"claiming for {lane_of}")
         settled = context.settler.subscribe(name.provider, name.account)
@@ -125,8 +125,8 @@ class LaneWorker:
     async def finish(self) -> None:
         """Wait for the calls that run, and for lost claims to be found and given back.
 
-        For a send that nobody can end, until its lease is over at the most: nothing is reported about it then, and it
-        is the sweeper's.
+        A send that cannot be ended is waited for until its lease expires: nothing is reported about it then, and the
+        sweeper ends the claim.
         """
         while running := [*self._tasks, *self._recovering]:
             await asyncio.wait(running, timeout=self._leave_running(), return_when=asyncio.FIRST_COMPLETED)

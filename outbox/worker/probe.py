@@ -26,7 +26,7 @@ class Probe:
 
     @property
     def is_due(self) -> bool:
-        """Whether the breaker has become half-open and nobody has asked since."""
+        """Whether the breaker has become half-open and was not asked since."""
         breaker = self._lane.breaker
         return (
             not self._lane.provider.contract.replays
@@ -35,7 +35,7 @@ class Probe:
         )
 
     async def ask(self, *, lease: float) -> None:
-        """Ask once, within `lease` seconds; the breaker hears how it ended. Raises one of `AWAY`."""
+        """Ask once, within `lease` seconds; the result goes to the breaker. Raises one of `AWAY`."""
         name, lane = self._name, self._lane
         self._asked = lane.breaker.openings
         async with self._database.connection() as connection:

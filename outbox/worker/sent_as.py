@@ -73,6 +73,6 @@ class Sender:
 
     def cancels_elsewhere(self, sent_as: int | None) -> bool:
         """Whether a cancel would go elsewhere now than when a row was sent: there the provider may not know the call,
-        and truthfully says that nothing stands. A row that was sent when there was no cancel at all may have one."""
+        and truthfully says that nothing stands. A row that was sent before there was a cancel may be cancelled."""
         then = 0 if sent_as is None else sent_as & (1 << sender_identity.CANCEL_BITS) - 1
         return then not in (0, self._ways & (1 << sender_identity.CANCEL_BITS) - 1)

@@ -1,4 +1,4 @@
-"""Rows that wait to be rendered, locked for whoever renders them: `idem.outbox.worker.freezing`."""
+"""Rows that wait to be rendered, under the lock of the worker that renders them (`idem.outbox.worker.freezing`)."""
 
 from __future__ import annotations
 

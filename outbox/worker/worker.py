@@ -100,7 +100,7 @@ class Worker:
         freezing = self._freezer.run(stop, listener.subscribe(), rendering, rendered)
         await asyncio.gather(freezing, *(lane.run(stop, event) for lane, event in zip(self.lanes, woken, strict=True)))
         self.life.passes.end()
-        # It would wait for its next probe, and nobody claims any more.
+        # It would wait for its next probe, and no lane claims any more.
         listening.cancel()
         for check in checking:
             check.cancel()
@@ -120,7 +120,7 @@ class Worker:
         await self.close()
 
     async def run_once(self) -> WorkerPass:
-        """One pass: render what was accepted by SQL; over all lanes claim, call, settle; then tell the handlers."""
+        """One pass: render what was accepted by SQL; over all lanes claim, call, settle; then run the handlers."""
         await self._freezer.once()
         settling = asyncio.create_task(self.settler.run())
         before = dict(self.settler.fates)

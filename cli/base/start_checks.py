@@ -43,10 +43,10 @@ async def ready(address: Address, name: str, seconds: float, checks: Callable[[]
     import psycopg
     from sqlalchemy.exc import DBAPIError
 
-    from idem.outbox.daemon.retry import Retry
+    from idem.outbox.daemon.retry import RetryLoop
     from idem.outbox.database import session
 
-    retry, never, refused = Retry(name), asyncio.Event(), 0
+    retry, never, refused = RetryLoop(name), asyncio.Event(), 0
     until = asyncio.get_running_loop().time() + seconds
     while True:
         connected = False

@@ -15,7 +15,7 @@ from idem.outbox.accept import accept
 from idem.outbox.accept.status import KEYS_A_STATEMENT, RequestIdentity, Status
 from idem.outbox.accept.waiting import Waiting
 from idem.outbox.api.store import unavailable
-from idem.outbox.daemon.retry import Retry
+from idem.outbox.daemon.retry import RetryLoop
 from idem.outbox.database.pool import Database, records, within
 from idem.outbox.domain.decisions import InProgress
 from idem.outbox.observe import telemetry
@@ -56,7 +56,7 @@ class Waiters:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until `stop` is set and every waiter is answered. `wake_at` runs beside it."""
-        retry = Retry("api waiting", daemon="api", doing="waiting")
+        retry = RetryLoop("api waiting", daemon="api", doing="waiting")
 
         async def look() -> None:
             statements = 1 + self._waiting.requests // KEYS_A_STATEMENT

@@ -18,7 +18,7 @@ Tried: TypeAlias = Literal["done", "retry", "broken"]
 """retry: the database was away or refused a statement. broken: the work raised another exception."""
 
 
-class Retry:
+class RetryLoop:
     """Retries one kind of work of a daemon.
 
     `name` stands in the log lines of an outage, `daemon` and `doing` in the line of an unexpected exception.

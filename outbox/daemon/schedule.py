@@ -18,7 +18,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from idem.outbox.daemon.daemon import Life
 from idem.outbox.daemon.pass_times import PassTime
-from idem.outbox.daemon.retry import Retry
+from idem.outbox.daemon.retry import RetryLoop
 
 # It writes a line whenever a pass takes longer than its interval, which is nothing that a person must see.
 logging.getLogger("apscheduler").setLevel(logging.ERROR)
@@ -92,7 +92,7 @@ class Passes:
         every = interval or self._interval
         kind = self._life.passes.expect(name, every, provider, account)
         name = f"{name} {provider}/{account}" if provider else name
-        retry = Retry(f"{self._daemon} {name}", daemon=self._daemon, doing=name)
+        retry = RetryLoop(f"{self._daemon} {name}", daemon=self._daemon, doing=name)
 
         async def run() -> None:
             task = asyncio.current_task()
@@ -115,7 +115,7 @@ class Passes:
         self._scheduler.shutdown(wait=False)
         self._life.passes.end()
 
-    async def _once(self, work: Callable[[], Awaitable[object]], retry: Retry, kind: PassTime) -> None:
+    async def _once(self, work: Callable[[], Awaitable[object]], retry: RetryLoop, kind: PassTime) -> None:
         loop = asyncio.get_running_loop()
         while not self._stop.is_set():
             began = loop.time()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from idem.outbox.daemon.pass_times import PassTime, PassTimes
-from idem.outbox.daemon.retry import Retry, wait, wait_for_any
+from idem.outbox.daemon.retry import RetryLoop, wait, wait_for_any
 from idem.outbox.database.address import Address
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.handlers import failures, queue
@@ -63,7 +63,7 @@ class HandlerRunner:
         self._executions: dict[tuple[str, object], asyncio.Task[None]] = {}
         self._ending: dict[Executor, asyncio.Future[RunEnd | BaseException]] = {}
         self._freed = asyncio.Event()
-        self._retry = Retry("handlers", daemon="handlers", doing="looking for events to handle")
+        self._retry = RetryLoop("handlers", daemon="handlers", doing="looking for events to handle")
         self._succeeded = 0
         self._seen = float("-inf")
 

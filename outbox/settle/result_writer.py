@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from idem.outbox.daemon.daemon import Holds
-from idem.outbox.daemon.retry import Retry, wait
+from idem.outbox.daemon.retry import RetryLoop, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.outcomes import name
 from idem.outbox.observe import daemon_events, telemetry
@@ -40,8 +40,8 @@ class Settler:
         self._batch = batch
         self._flush = flush
         self._queue: asyncio.Queue[Report] = asyncio.Queue()
-        self._retry = Retry("settler")
-        self._aside_retry = Retry("settler")
+        self._retry = RetryLoop("settler")
+        self._aside_retry = RetryLoop("settler")
         self._aside: list[_Aside] = []
         self._more = asyncio.Event()
         self._last = False

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from idem.outbox.config.api_settings import ApiSettings
-from idem.outbox.daemon.retry import Retry, wait
+from idem.outbox.daemon.retry import RetryLoop, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database, within
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants import key_counts, usage
@@ -159,7 +159,7 @@ class TenantLimits:
 
         An outage is waited out: what was counted meanwhile is written afterwards.
         """
-        retry = Retry("api limits", daemon="api limits", doing="writing counts and looking at active keys")
+        retry = RetryLoop("api limits", daemon="api limits", doing="writing counts and looking at active keys")
         bound = self._database.timeouts.silence()
 
         async def step() -> None:

@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 from idem.outbox.calls.lane import Lane
 from idem.outbox.calls.lookup_pages import cancelled
 from idem.outbox.daemon.daemon import HEARTBEAT
-from idem.outbox.daemon.retry import Retry, wait
+from idem.outbox.daemon.retry import RetryLoop, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.observe import daemon_events, telemetry
@@ -83,7 +83,7 @@ class AccountWatch:
         self._refused = False
         self.credentials = SenderCredentials(lane.account)
         self._confirmed: tuple[str, str] | None = None
-        self._retry = Retry(f"account check {name.provider}/{name.account}")
+        self._retry = RetryLoop(f"account check {name.provider}/{name.account}")
         self.again: float | None = 0.0
         """Seconds until it should be asked again; None: whose account it is, is known."""
         self.opened = asyncio.Event()

@@ -23,7 +23,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.calls.user_code import in_a_thread, passed_on
 from idem.outbox.daemon.pass_times import PassTime
-from idem.outbox.daemon.retry import Retry
+from idem.outbox.daemon.retry import RetryLoop
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import FrozenRequest
@@ -85,7 +85,7 @@ class Freezer:
         self._turn = asyncio.Lock()
         self._late: dict[UUID, Attempt] = {}
         self._after = uuid4().hex  # whose turn it was: each worker begins somewhere else
-        self._retry = Retry("worker rendering", doing="rendering rows that were accepted by SQL")
+        self._retry = RetryLoop("worker rendering", doing="rendering rows that were accepted by SQL")
         self._sources = [
             Source(o.name, o.provider, o.account, catalogue.providers[o.provider].accounts[o.account].origin)
             for o in catalogue.operations.values()

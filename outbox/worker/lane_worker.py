@@ -13,7 +13,7 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.daemon.daemon import Life
 from idem.outbox.daemon.pass_times import PassTime
-from idem.outbox.daemon.retry import Retry
+from idem.outbox.daemon.retry import RetryLoop
 from idem.outbox.database.pool import AWAY, Database
 from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.lane_names import LaneName
@@ -89,7 +89,7 @@ class LaneWorker:
         self.left_running = False
         """A send that cannot be ended was still running when its lease expired: its end is not on record."""
         lane_of = f"{name.provider}/{name.account}"
-        self._retry = Retry(f"worker {lane_of}", doing=f"claiming for {lane_of}")
+        self._retry = RetryLoop(f"worker {lane_of}", doing=f"claiming for {lane_of}")
         settled = context.settler.subscribe(name.provider, name.account)
         self._gate = ClaimGate(lane, name, context.settings, self.account.opened, settled)
 

@@ -22,6 +22,7 @@ from layers import (  # noqa: F401
     pytest_pycollect_makemodule,
     pytest_report_header,
     pytest_runtest_protocol,
+    pytest_xdist_make_scheduler,
 )
 
 if TYPE_CHECKING:

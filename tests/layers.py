@@ -12,6 +12,8 @@ import importlib.util
 import json
 import os
 import sys
+import zlib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -32,6 +34,7 @@ LAYERS = {
 }
 LONG = ("process", "campaign")
 QUICK = "a test of the layers process or campaign that `make test` runs too"
+SAMPLE = "of a matrix one in n belongs to its layer, and the others to campaign: every test, in another row each"
 FUZZ = "draws examples: a few in `make test`, many in `make prove` (set by the rule on tests of hypothesis)"
 
 # Longest path first. What is not here: by the fixtures of each test.
@@ -80,6 +83,13 @@ PLACES = {
     "tutorial/": "process",
     "webhooks/test_process.py": "process",
 }
+TOGETHER = {
+    "doctor/test_plans.py",
+    "schema/test_foreign_locks.py",
+    "schema/test_listed_rows.py",
+    "schema/test_plans.py",
+}
+"""Files that share a backlog of 100,000 rows: it is made once a worker."""
 FORBIDDEN = {"socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn"}
 
 _pure: str | None = None
@@ -100,7 +110,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name, what in (*LAYERS.items(), ("quick", QUICK), ("fuzz", FUZZ)):
+    for name, what in (*LAYERS.items(), ("quick", QUICK), ("fuzz", FUZZ), ("sample(n)", SAMPLE)):
         config.addinivalue_line("markers", f"{name}: {what}")
     if config.getoption("--suite") == "prove":
         os.environ.setdefault("IDEM_TEST_PROFILE", "prove")
@@ -184,6 +194,18 @@ def layer(item: pytest.Item) -> str:
     return "unit"
 
 
+def _leave_out(items: list[pytest.Item]) -> None:
+    """Of a matrix with the mark `sample`, what only `make prove` runs."""
+    rows: Counter[tuple[Path, str]] = Counter()
+    for item in items:
+        if mark := item.get_closest_marker("sample"):
+            # The tests of a class are the columns, and its subclasses the rows; else the parameters are the rows.
+            name = item.name if getattr(item, "cls", None) else getattr(item, "originalname", item.name)
+            if (rows[item.path, name] + zlib.crc32(name.encode())) % mark.args[0]:
+                item.add_marker("campaign")
+            rows[item.path, name] += 1
+
+
 def _wanted(item: pytest.Item, suite: str) -> bool:
     long = any(item.get_closest_marker(name) for name in LONG) and not item.get_closest_marker("quick")
     return (
@@ -207,6 +229,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     order = list(LAYERS)
     latest: dict[Path, int] = {}
     found: dict[Path, set[str]] = {}
+    _leave_out(items)
     for item in items:
         name = layer(item)
         if item.get_closest_marker(name) is None:
@@ -228,6 +251,19 @@ def pytest_collection_finish() -> None:
     """Thousands of tests stay to the end: no collection of garbage need look at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files go to the workers whole; those of `TOGETHER` go to one worker."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "tests/schema/test_plans.py" if file.removeprefix("tests/") in TOGETHER else file
+
+    return Together(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

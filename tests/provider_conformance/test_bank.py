@@ -9,6 +9,8 @@ from idem.outbox.domain.contract import ProviderRequest
 from idem.testing.bank import CancelByKey
 from idem.testing.providers import ProviderConformance
 
+pytestmark = pytest.mark.sample(4)  # `make test` runs each test of the suite with one of the four
+
 PAYMENT = ProviderRequest("POST", "/payments", {"amount": 500, "currency": "eur"})
 ANOTHER = ProviderRequest("POST", "/payments", {"amount": 700, "currency": "eur"})
 KEY = {"carrier": "header", "name": "Idempotency-Key", "retention": "24h"}

@@ -57,10 +57,7 @@ def test_every_place_that_reads_a_wall_clock_is_known() -> None:
 @pytest.mark.quick
 @pytest.mark.process
 @pytest.mark.parametrize("daemon", ["sweeper", "reconciler"])
-@pytest.mark.parametrize("steps", [(-120.0, -10 * YEAR), (3 * YEAR, 0.0)], ids=["back", "forward and back"])
-async def test_ib_180_passes_go_on_over_a_step(
-    desk: Desk, stepped: Clock, daemon: str, steps: tuple[float, float]
-) -> None:
+async def test_ib_180_passes_go_on_over_a_step(desk: Desk, stepped: Clock, daemon: str) -> None:
     """The intervals are the monotonic clock's: a lease that runs out is swept, an unknown is asked about."""
 
     async def passes_go_on() -> None:
@@ -71,13 +68,13 @@ async def test_ib_180_passes_go_on_over_a_step(
         )
 
     async with started(daemon, "run", env=desk.environment | stepped.environment) as process:
-        await passes_go_on()
-        for number, step in enumerate(steps):
+        for number, step in enumerate((0.0, -120.0, -10 * YEAR, 3 * YEAR, 0.0)):
             stepped.step(step)
             intent = await (desk.live(f"k{number}") if daemon == "sweeper" else desk.unknown(f"k{number}", quiet=False))
             await desk.spine.advance(60)
             await eventually(lambda: _seen(desk, daemon, intent), f"the work after a step of {step} s")  # noqa: B023
-            await passes_go_on()
+            if step in (-10 * YEAR, 0.0) and number:
+                await passes_go_on()  # which is put on record every few seconds
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 40) == 0
 

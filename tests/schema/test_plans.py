@@ -1,7 +1,8 @@
 """Every hot statement over 100,000 rows, as a generic plan, under three kinds of statistics (perf.md, lesson 2).
 
 `idle`: taken when nothing was pending or claimed, as on every queue that is kept up with; this is the worst kind, and
-`make test` has it alone. `none`: never taken. `fresh`: of the rows as they are. Each statement runs as the daemon role, so this also holds its rights.
+`make test` has it alone. `none`: never taken. `fresh`: of the rows as they are. Each statement runs as the daemon role,
+so this also holds its rights.
 """
 
 from collections.abc import Iterator

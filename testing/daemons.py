@@ -61,7 +61,7 @@ class Daemons:
             await reconciler.close()
 
     async def run_handlers(self) -> int:
-        """Tell the handlers what is due; how many events were told."""
+        """Run the handlers that are due; returns how many events they handled."""
         runner = HandlerRunner(self._database.address, self._handlers)
         try:
             return await runner.run_once()

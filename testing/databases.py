@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import secrets
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -85,9 +84,7 @@ class LabDatabases:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _drop(self, name: str) -> None:

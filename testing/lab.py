@@ -113,7 +113,7 @@ class Lab:
         return done
 
     def run_handlers(self) -> int:
-        """Tell the `on_settled` handlers what is due; how many events were told."""
+        """Run the `on_settled` handlers that are due; returns how many events they handled."""
         return self._loop.call(self._daemons.run_handlers()) if self._handlers else 0
 
     def advance(
@@ -203,7 +203,7 @@ class Lab:
         return found[0]
 
     def state(self, which: str | UUID) -> str:
-        """What a client with this key is told: in_progress, completed, failed_retryable, unknown or expired."""
+        """The state that a client with this key sees: in_progress, completed, failed_retryable, unknown or expired."""
         return self.intent(which).state
 
     @property

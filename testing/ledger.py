@@ -6,18 +6,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
 import psycopg
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import RowFactory, class_row, dict_row, tuple_row
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Intent:
     """One wanted effect. `state` is that of its key, `status` that of its outbox row (None: it has none any more).
 
-    `attempts` counts first sends and replays. `answer_status` and `answer_body` are what the client is told.
+    `attempts` counts first sends and replays. `answer_status` and `answer_body` are what the client gets.
     """
 
     id: UUID
@@ -81,8 +83,7 @@ SELECT i.id, i.tenant_id AS tenant, i.operation, i.idempotency_key AS key, coale
 
 def intents(url: str) -> list[Intent]:
     """All of them, oldest first."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        return connection.cursor(row_factory=class_row(Intent)).execute(INTENTS).fetchall()
+    return _rows(url, class_row(Intent), INTENTS)
 
 
 EVIDENCE = """
@@ -93,8 +94,7 @@ SELECT at, source, kind, attempt, outcome, http_status, from_state, to_state, fr
 
 def evidence(url: str, intent: UUID) -> list[HistoryRow]:
     """Who saw what of an intent, oldest first."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        return connection.cursor(row_factory=class_row(HistoryRow)).execute(EVIDENCE, {"intent": intent}).fetchall()
+    return _rows(url, class_row(HistoryRow), EVIDENCE, intent=intent)
 
 
 DEAD_LETTERS = """
@@ -106,8 +106,7 @@ SELECT d.reason, d.intent_id AS intent, i.idempotency_key AS key, d.details
 
 def dead_letters(url: str) -> list[RecordedDeadLetter]:
     """The open ones, oldest first."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        return connection.cursor(row_factory=class_row(RecordedDeadLetter)).execute(DEAD_LETTERS).fetchall()
+    return _rows(url, class_row(RecordedDeadLetter), DEAD_LETTERS)
 
 
 OUTBOX = """
@@ -117,8 +116,7 @@ SELECT o.*, i.idempotency_key AS key FROM idem.outbox o JOIN idem.intents i ON i
 
 def outbox(url: str) -> list[dict[str, Any]]:
     """The rows of calls that are to be made, asked about or decided, with all their columns and the client's key."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        return connection.cursor(row_factory=dict_row).execute(OUTBOX).fetchall()
+    return _rows(url, dict_row, OUTBOX)
 
 
 @dataclass(frozen=True)
@@ -176,8 +174,10 @@ def left(url: str, handlers: list[str]) -> tuple[list[Left], int]:
 
     At rest is also what an operator has to decide: it stands in a dead letter.
     """
+    ((moves,),) = _rows(url, tuple_row, MOVES)
+    return _rows(url, class_row(Left), LEFT, handlers=handlers), int(moves)
+
+
+def _rows(url: str, rows: RowFactory[Found], statement: LiteralString, **parameters: Any) -> list[Found]:
     with psycopg.connect(url, autocommit=True) as connection:
-        moves = connection.execute(MOVES).fetchone()
-        found = connection.cursor(row_factory=class_row(Left)).execute(LEFT, {"handlers": handlers}).fetchall()
-    assert moves is not None
-    return found, int(moves[0])
+        return connection.cursor(row_factory=rows).execute(statement, parameters or None).fetchall()

@@ -112,22 +112,19 @@ class Proxy:
                 verdict = self.watch(number, direction, data)
                 verdict = verdict if isinstance(verdict, str) else await verdict
                 if verdict == "cut":
-                    self.cut_all_of(number, writer)
+                    # The other side follows when its end is seen.
+                    self._cut(writer)
                     return
                 if verdict == "swallow":
                     continue
                 writer.write(data)
                 await writer.drain()
                 if self.after is not None:
-                    told = self.after(number, direction, data)
-                    if not isinstance(told, str):
-                        await told
+                    done = self.after(number, direction, data)
+                    if not isinstance(done, str):
+                        await done
             if writer.can_write_eof():
                 writer.write_eof()
-
-    def cut_all_of(self, _number: int, writer: asyncio.StreamWriter) -> None:
-        """Cut one side; the other follows when its end is seen."""
-        self._cut(writer)
 
     def _cut(self, writer: asyncio.StreamWriter) -> None:
         self._open.discard(writer)

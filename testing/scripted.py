@@ -80,7 +80,7 @@ class ScriptedBank(Bank):
         self._next("broken_body", times)
 
     def look_fails(self, times: int = 1) -> None:
-        """The next questions are answered 503; what was done is not told."""
+        """The next questions are answered 503; they do not say what was done."""
         self.script(lookups, ["503"] * times)
 
     @property

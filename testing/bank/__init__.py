@@ -5,15 +5,15 @@ that a test can compare what the provider did with what its client believes.
 """
 
 from idem.testing.bank.bank import Bank
-from idem.testing.bank.errors import BankError, LogCorrupt, LogInUse, SettingsError
+from idem.testing.bank.errors import LogCorrupt, LogInUse, SettingsError
 from idem.testing.bank.faults import BankFault, FaultName
-from idem.testing.bank.log import Log, Request, Resend, read_log
+from idem.testing.bank.log import Log, Request, read_log
 from idem.testing.bank.process import run
-from idem.testing.bank.records import Changed, Payment, Received, WebhookSent
-from idem.testing.bank.script import Happening, RequestMatch, Script, ScriptStep, kill_pid_on_effect
+from idem.testing.bank.records import Payment, Received, WebhookSent
+from idem.testing.bank.script import Happening, RequestMatch, ScriptStep, kill_pid_on_effect
 from idem.testing.bank.settings import BankAccount, BankApi, BankSettings, CancelByKey, SecondRequest, WebhookOrder
 from idem.testing.bank.shape import BankLook, BankShape, StatusWords
-from idem.testing.bank.signatures import signature, stripe_signature
+from idem.testing.bank.signatures import signature
 from idem.testing.bank.stripe.settings import StripeSettings
 from idem.testing.bank.stripe.views import stripe_events, stripe_objects
 
@@ -21,13 +21,11 @@ __all__ = [
     "Bank",
     "BankAccount",
     "BankApi",
-    "BankError",
     "BankFault",
     "BankLook",
     "BankSettings",
     "BankShape",
     "CancelByKey",
-    "Changed",
     "FaultName",
     "Happening",
     "Log",
@@ -37,8 +35,6 @@ __all__ = [
     "Received",
     "Request",
     "RequestMatch",
-    "Resend",
-    "Script",
     "ScriptStep",
     "SecondRequest",
     "SettingsError",
@@ -52,5 +48,4 @@ __all__ = [
     "signature",
     "stripe_events",
     "stripe_objects",
-    "stripe_signature",
 ]

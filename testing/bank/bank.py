@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Self
 
 from idem.outbox.values.background_loop import BackgroundLoop
@@ -14,11 +13,11 @@ from idem.testing.bank.payments import Payments
 from idem.testing.bank.records import Changed, ClockShifted, Payment, Record, Remembered, Voided
 from idem.testing.bank.script import Callback, Event, Matcher, ScriptStep
 from idem.testing.bank.server import Server
+from idem.testing.bank.service import BankService
 from idem.testing.bank.settings import BankAccount, BankApi, BankSettings
 from idem.testing.bank.state import BankState
-from idem.testing.bank.stripe.counter import StripeCounter
+from idem.testing.bank.stripe.service import StripeService
 from idem.testing.bank.stripe.views import stripe_events, stripe_objects
-from idem.testing.bank.teller import BankTeller
 from idem.testing.bank.webhooks import Webhooks
 
 
@@ -31,10 +30,10 @@ class Bank:
     def __init__(self, settings: BankSettings | None = None) -> None:
         self._state = BankState(settings or BankSettings())
         self._payments = Payments(self._state)
-        self._stripe = StripeCounter(self._state)
+        self._stripe = StripeService(self._state)
         self._webhooks = Webhooks(self._state, self._stripe.body)
-        self._teller = BankTeller(self._state, self._webhooks, self._payments, self._stripe)
-        self._server = Server(self._teller, idle_seconds=self.settings.idle_seconds, max_body=self.settings.max_body)
+        self._service = BankService(self._state, self._webhooks, self._payments, self._stripe)
+        self._server = Server(self._service, idle_seconds=self.settings.idle_seconds, max_body=self.settings.max_body)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._port: int | None = None
         for rule in self.settings.script:
@@ -154,7 +153,7 @@ class Bank:
         self._state.ledger.open()
         for record in self._state.ledger.records:
             self._recall(record)
-        self._teller.recall()
+        self._service.recall()
         try:
             await self._server.start(self.settings.host, self.settings.port)
         except OSError:
@@ -174,11 +173,9 @@ class Bank:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.stop()
-        self._raise_failures(hidden=error is not None)
+        self._raise_failures(hidden=kind is not None)
 
     def _recall(self, record: Record) -> None:
         """A line of an earlier run."""

@@ -125,7 +125,7 @@ class BankConnection:
                     await asyncio.sleep(reply.seconds or 0)
                 self._write(h11.EndOfMessage())
                 await self._writer.drain()
-                await _told(reply)
+                await reply.was_sent()
                 return True
             case AnswerFault.CUT:
                 self._head(reply)
@@ -142,7 +142,7 @@ class BankConnection:
         self._head(reply)
         self._write(h11.Data(data=reply.body), h11.EndOfMessage())
         await self._writer.drain()
-        await _told(reply)
+        await reply.was_sent()
 
     async def _refuse(self, reply: WireReply) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -174,11 +174,6 @@ class BankConnection:
                     await asyncio.sleep(seconds)
         except (TimeoutError, ConnectionError):
             pass
-
-
-async def _told(reply: WireReply) -> None:
-    if reply.sent is not None:
-        await reply.sent()
 
 
 def _incoming(request: h11.Request | None, body: bytearray, *, complete: bool) -> Incoming:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from idem.testing.bank.ledger import read_records
 from idem.testing.bank.records import NOT_CHARGED, Changed, EndedRequest, Payment, Received, Record, Voided, WebhookSent
-from idem.testing.bank.stripe.register import Register
+from idem.testing.bank.stripe.objects import StripeObjects
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Log:
         Those that were called off are not among them; an object of a Stripe-like account counts as what becomes of it.
         """
         voided = {(r.account, r.payment) for r in self.records if isinstance(r, Voided)}
-        register = Register(self.changes)
+        register = StripeObjects(self.changes)
 
         def charged(payment: Payment) -> bool:
             if (payment.account, payment.id) in voided:

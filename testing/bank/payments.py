@@ -1,28 +1,24 @@
 """The routes of the payments API: create, show and list payments."""
 
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
 from idem.testing.bank.answers import BankAnswer, by_fault, encoded, in_flight, refusal
 from idem.testing.bank.cache import CacheDecision
 from idem.testing.bank.cancelling import Cancelling
-from idem.testing.bank.faults import NO_FAULT, Acts, BankFault
+from idem.testing.bank.faults import Acts
 from idem.testing.bank.order import FAULT_MEMBER, BankOrder
-from idem.testing.bank.records import Changed, Payment, Remembered, Voided
+from idem.testing.bank.records import Payment, Remembered, Voided
 from idem.testing.bank.settings import BankAccount, SecondRequest
 from idem.testing.bank.shape import BankLook, BankShape, answered
-from idem.testing.bank.state import BankState
+from idem.testing.bank.state import BankState, Execution
 
 LIMIT = 100
 LIMIT_MAX = 1000
 KEY_MAX = 255
 
 _KEEP_A_500 = (Acts.REMEMBERS, Acts.ROLLS_FORWARD)
-
-Acted = Callable[[Payment | None, Sequence[Changed | Voided]], Coroutine[Any, Any, None]]
-"""Told when an effect stands in the log: the payment that it is about, and what else was written of it."""
 
 
 class Payments:
@@ -41,26 +37,25 @@ class Payments:
         if record.key is not None:
             self._state.cache.remember(Remembered.of(record))
 
-    async def serve(
-        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
-    ) -> BankAnswer:
-        """Work on request `number`; `acted` is awaited when an effect stands in the log and nothing is answered yet."""
+    async def serve(self, work: Execution) -> BankAnswer:
+        """Work on a request."""
+        order, account = work.order, work.account
         if order.asks == "cancel":
-            await self._state.stall(fault)
-            return await self._canceled(order, account, number, acted)
+            await self._state.stall(work.fault)
+            return await self._canceled(work)
         if account.shape is not None:
             if order.incoming.method != "GET":
-                return await self._create(order, account, number, fault, acted)
-            await self._state.stall(fault)
+                return await self._create(work)
+            await self._state.stall(work.fault)
             return self._looked(order, account, account.shape)
         match order.incoming.method, order.path.strip("/").split("/"):
             case "POST", ["payments"]:
-                return await self._create(order, account, number, fault, acted)
+                return await self._create(work)
             case "GET", ["payments"]:
-                await self._state.stall(fault)
+                await self._state.stall(work.fault)
                 return self._list(order, account)
             case "GET", ["payments", payment_id]:
-                await self._state.stall(fault)
+                await self._state.stall(work.fault)
                 payment = self._state.book.get(account, payment_id)
                 if payment is None:
                     return refusal(404, "not_found", f"There is no payment {payment_id}.")
@@ -70,13 +65,12 @@ class Payments:
             case _:
                 return refusal(404, "not_found", "There is no such resource.")
 
-    async def _create(
-        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
-    ) -> BankAnswer:
+    async def _create(self, work: Execution) -> BankAnswer:
+        order, account = work.order, work.account
         if (wrong := _wrong(order) if account.shape is None else _wrong_key(order)) is not None:
             return wrong
-        if order.key is None or account.replay is SecondRequest.NONE:
-            return await self._execute(order, account, number, fault, acted)
+        if order.key is None or not work.keeps:
+            return await self._execute(work)
         with self._state.cache.decided(account, order.key, order.fingerprint) as decided:
             match decided:
                 case Remembered():
@@ -89,21 +83,18 @@ class Payments:
                 case CacheDecision.CANCELED:
                     return _called_off()
                 case CacheDecision.EXECUTE:
-                    return await self._execute(order, account, number, fault, acted)
+                    return await self._execute(work)
 
-    async def _execute(
-        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
-    ) -> BankAnswer:
-        await self._state.stall(fault)
-        if order.key is not None and self._state.cache.canceled(account, order.key):
+    async def _execute(self, work: Execution) -> BankAnswer:
+        await self._state.stall(work.fault)
+        if work.order.key is not None and self._state.cache.canceled(work.account, work.order.key):
             return _called_off()
-        plan = fault.plan if fault is not None else NO_FAULT
-        payment = None if plan.acts is Acts.REMEMBERS else self._drawn_up(order, account, number, fault)
-        keeps = order.key is not None and account.replay is not SecondRequest.NONE
+        payment = None if work.plan.acts is Acts.REMEMBERS else self._drawn_up(work)
         remembered = None
-        if keeps and plan.acts in _KEEP_A_500:
-            made, appears = (None, self._state.clock.now()) if payment is None else (payment.id, payment.at)
-            remembered = self._state.remembered(order, number, by_fault("500", None), made, appears)
+        if work.keeps and work.plan.acts in _KEEP_A_500:
+            now = self._state.clock.now()
+            made, appears = (None, now) if payment is None else (payment.id, payment.at)
+            remembered = work.remembered(now, by_fault("500", None), made, appears)
         # The line is the effect, and it carries the answer for replays: no crash can come between the two.
         self._state.ledger.write(*([payment] if payment else []), *([remembered] if remembered else []))
         await self._state.ledger.sync()
@@ -113,20 +104,19 @@ class Payments:
             self._state.cache.remember(remembered)
         if payment is None:
             return by_fault("500", None)
-        await acted(payment, ())
+        await work.acted(payment, ())
         return BankAnswer(payment.answer_status, payment.answer_body.encode(), {}, "made", payment.id)
 
-    async def _canceled(self, order: BankOrder, account: BankAccount, number: int, acted: Acted) -> BankAnswer:
-        answer, ended = await self._cancelling.serve(order, account, number)
+    async def _canceled(self, work: Execution) -> BankAnswer:
+        answer, ended = await self._cancelling.serve(work.order, work.account, work.number)
         for payment, line in ended:
-            await acted(payment, [line])
+            await work.acted(payment, [line])
         return answer
 
-    def _drawn_up(self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None) -> Payment:
+    def _drawn_up(self, work: Execution) -> Payment:
+        order, account, fault, plan = work.order, work.account, work.fault, work.plan
         params = dict(order.params or {})
-        plan = fault.plan if fault is not None else NO_FAULT
-        late = fault is not None and plan.acts is Acts.ROLLS_FORWARD
-        now = self._state.clock.now() + ((fault.time or 0.0) if fault is not None and late else 0.0)
+        now = self._state.clock.now() + work.delay
         pending = self._state.settings.pending_seconds if fault is None or fault.time is None else fault.time
         # An order of another shape is kept whole, whatever its members mean there.
         reserved = {FAULT_MEMBER, account.key_field}
@@ -136,7 +126,7 @@ class Payments:
         draft = Payment(
             id=f"pay_{uuid.uuid4().hex[:24]}",
             at=now,
-            request=number,
+            request=work.number,
             account=account.name,
             key=order.key,
             reference=order.reference,

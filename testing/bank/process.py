@@ -9,7 +9,7 @@ from idem.testing.bank.settings import BankSettings
 
 
 def run(settings: BankSettings, ready: Callable[[str], None] | None = None) -> None:
-    """Run a bank until SIGTERM, SIGINT or SIGHUP; `ready` is told its URL when it listens.
+    """Run a bank until SIGTERM, SIGINT or SIGHUP; `ready` gets its URL when it listens.
 
     Raises:
         LogInUse, LogCorrupt, OSError: the log or the port cannot be had.

@@ -40,7 +40,7 @@ class Payment:
 
     `status` is as made; from `settles_at` on it is `becomes`. `details` are the members of the request's body.
     `at` lies ahead where a cached 500 is rolled forward: until then nothing shows it. Of a Stripe-like account it
-    counts an object made by a POST; what becomes of that is told by its changes.
+    counts an object made by a POST; its changes say what becomes of that.
     """
 
     id: str

@@ -22,7 +22,7 @@ EVENTS: tuple[Event, ...] = ("received", "acted", "answered")
 
 @dataclass(frozen=True)
 class Happening:
-    """What a hook is told. `received`: logged, nothing done. `acted`: the payment is on the disk, nothing answered.
+    """What a hook gets. `received`: logged, nothing done. `acted`: the payment is on the disk, nothing answered.
     `answered`: the answer is handed to the operating system."""
 
     event: Event
@@ -46,13 +46,9 @@ class RequestMatch:
     nth: int | None = None
 
     def __call__(self, request: Received) -> bool:
-        return (
-            (self.account is None or self.account == request.account)
-            and (self.method is None or self.method == request.method)
-            and (self.path is None or fnmatchcase(request.path.partition("?")[0], self.path))
-            and (self.key is None or self.key == request.key)
-            and (self.reference is None or self.reference == request.reference)
-            and (self.nth is None or self.nth == request.nth)
+        equal = ("account", "method", "key", "reference", "nth")
+        return all(getattr(self, name) in (None, getattr(request, name)) for name in equal) and (
+            self.path is None or fnmatchcase(request.path.partition("?")[0], self.path)
         )
 
 
@@ -135,7 +131,7 @@ class ScriptStep:
         if self.kill_pid is not None:
             kill(self.kill_pid)
         if self.command:
-            process = await asyncio.create_subprocess_exec(*self.command, env={**os.environ, **_told(happening)})
+            process = await asyncio.create_subprocess_exec(*self.command, env={**os.environ, **_variables(happening)})
             await process.wait()
 
 
@@ -224,11 +220,11 @@ def _known(given: Mapping[str, Any], names: set[str], what: str) -> None:
         raise SettingsError(f"unknown in a {what}: {', '.join(sorted(unknown))}. It takes {', '.join(sorted(names))}")
 
 
-def _told(happening: Happening) -> dict[str, str]:
-    told = {
+def _variables(happening: Happening) -> dict[str, str]:
+    known = {
         "BANK_EVENT": happening.event,
         "BANK_KEY": happening.request.key,
         "BANK_REFERENCE": happening.request.reference,
         "BANK_PAYMENT": happening.payment.id if happening.payment else None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in known.items() if value is not None}

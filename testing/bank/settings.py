@@ -42,7 +42,7 @@ class BankApi(StrEnum):
     """Stripe's: see `idem.testing.bank.stripe`."""
 
 
-def _told(error: ErrorDetails) -> str:
+def _explained(error: ErrorDetails) -> str:
     place = ".".join(map(str, error["loc"])) or "settings"
     if error["type"] != "unexpected_keyword_argument":
         return f"{place}: {error['msg']}"
@@ -169,15 +169,12 @@ class BankAccount:
         parts = text.split(":")
         if not 2 <= len(parts) <= 6:
             raise SettingsError(f"account {text!r}: expected name:token[:replay[:retention[:lag[:api]]]]")
+        names = ("name", "token", "replay", "retention", "lookup_lag", "api")
         given: dict[str, Any] = {"name": parts[0], "token": parts[1]}
-        if len(parts) > 2 and parts[2]:
-            given["replay"] = parts[2]
-        if len(parts) > 3 and parts[3]:
-            given["retention"] = None if parts[3] == "forever" else seconds(parts[3])
-        if len(parts) > 4 and parts[4]:
-            given["lookup_lag"] = seconds(parts[4])
-        if len(parts) > 5 and parts[5]:
-            given["api"] = parts[5]
+        given |= {name: part for name, part in zip(names[2:], parts[2:], strict=False) if part}
+        for name in given.keys() & {"retention", "lookup_lag"}:
+            forever = (name, given[name]) == ("retention", "forever")
+            given[name] = None if forever else seconds(given[name])
         return cls(**given)
 
 
@@ -246,7 +243,7 @@ class BankSettings:
         try:
             return _adapter().validate_json(text)
         except ValidationError as error:
-            raise SettingsError("; ".join(map(_told, error.errors()))) from error
+            raise SettingsError("; ".join(map(_explained, error.errors()))) from error
 
     def to_json(self) -> str:
         """The settings as JSON that `from_json` reads back to an equal object. Holds the accounts' secrets."""

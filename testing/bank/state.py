@@ -1,20 +1,21 @@
 """What all parts of one bank share: its settings, its clock, its log, and what is read from the log."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from idem.testing.bank.answers import BankAnswer
 from idem.testing.bank.book import Book
 from idem.testing.bank.cache import KeyCache
 from idem.testing.bank.clock import Clock
-from idem.testing.bank.faults import Acts, BankFault
+from idem.testing.bank.faults import NO_FAULT, Acts, BankFault, FaultPlan
 from idem.testing.bank.hooks import Hooks
 from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.order import BankOrder
-from idem.testing.bank.records import ClockShifted, Remembered
+from idem.testing.bank.records import Changed, ClockShifted, Payment, Remembered, Voided
 from idem.testing.bank.script import Script
-from idem.testing.bank.settings import BankAccount, BankSettings
-from idem.testing.bank.stripe.register import Register
+from idem.testing.bank.settings import BankAccount, BankSettings, SecondRequest
+from idem.testing.bank.stripe.objects import StripeObjects
 
 
 class BankState:
@@ -26,7 +27,7 @@ class BankState:
         self.ledger = Ledger(settings.log, durable=settings.durable)
         self.book = Book(self.clock)
         self.cache = KeyCache(self.clock)
-        self.register = Register()
+        self.register = StripeObjects()
         self.script = Script()
         self.hooks = Hooks()
 
@@ -52,12 +53,37 @@ class BankState:
         if fault is not None and fault.plan.acts is Acts.LATE:
             await asyncio.sleep(self.settings.stall_seconds if fault.time is None else fault.time)
 
-    def remembered(
-        self, order: BankOrder, number: int, answer: BankAnswer, made: str | None, appears: float
-    ) -> Remembered:
-        """The answer that the key of this order gets again."""
-        assert order.key is not None and order.account is not None
+
+@dataclass(frozen=True)
+class Execution:
+    """One request that is worked on. `acted` is awaited when an effect stands in the log and nothing is answered yet:
+    with the payment that it is about, and what else was written of it."""
+
+    order: BankOrder
+    account: BankAccount
+    number: int
+    fault: BankFault | None
+    acted: Callable[[Payment | None, Sequence[Changed | Voided]], Awaitable[None]]
+
+    @property
+    def plan(self) -> FaultPlan:
+        """What is to go wrong."""
+        return NO_FAULT if self.fault is None else self.fault.plan
+
+    @property
+    def delay(self) -> float:
+        """Seconds after which the effect comes by itself; 0: at once."""
+        return (self.fault.time or 0.0) if self.fault is not None and self.plan.acts is Acts.ROLLS_FORWARD else 0.0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether its key keeps the answer."""
+        return self.order.key is not None and self.account.replay is not SecondRequest.NONE
+
+    def remembered(self, now: float, answer: BankAnswer, made: str | None, appears: float) -> Remembered:
+        """The answer that the key gets again."""
+        order = self.order
         return Remembered(
-            number, self.clock.now(), order.account.name, order.key, order.fingerprint, answer.status,
+            self.number, now, self.account.name, order.key or "", order.fingerprint, answer.status,
             answer.body.decode(), made, appears,
         )  # fmt: skip

@@ -5,7 +5,7 @@ import itertools
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +15,7 @@ import httpx
 
 from idem.outbox.calls.http_client import ssl_context
 from idem.testing.bank.answers import encoded
-from idem.testing.bank.records import Changed, Payment, Voided, WebhookSent
+from idem.testing.bank.records import Changed, Payment, Record, Voided, WebhookSent
 from idem.testing.bank.settings import BankAccount, BankApi, WebhookOrder
 from idem.testing.bank.signatures import headers
 from idem.testing.bank.state import BankState
@@ -79,33 +79,28 @@ class Webhooks:
         if self._client is not None:
             await self._client.aclose()
 
-    def announce(
-        self, payment: Payment, order: WebhookOrder | None, done: set[str] | frozenset[str] = frozenset()
-    ) -> None:
-        """Send the events of a payment, each when it is due; `done` are ids that need no sending any more."""
-        account = self._state.account(payment.account)
-        if account is None or account.api is BankApi.STRIPE:
+    def announce(self, record: Record, order: WebhookOrder | None = None, done: Collection[str] = ()) -> None:
+        """Send the events of a payment, of its cancel, or of a change of a Stripe-like account, each when it is due.
+        `done` are ids that need no sending any more."""
+        account = self._state.account(record.account) if isinstance(record, Payment | Voided | Changed) else None
+        if account is None or account.webhook_url is None or not self._open:
             return
-        moments = [(payment.status, payment.at)]
-        if payment.becomes is not None and payment.settles_at is not None:
-            moments.append((payment.becomes, payment.settles_at))
-        for status, at in moments:
-            self._announce(self._event(account, payment, status, at), order, done)
+        for event in self._events(account, record):
+            if event.id not in done:
+                numbered = replace(event, number=next(self._numbers))
+                self._start(self._send(numbered, order or account.webhook))
 
-    def announce_line(
-        self, line: Changed | Voided, order: WebhookOrder | None, done: set[str] | frozenset[str] = frozenset()
-    ) -> None:
-        """The same, of a payment that was called off, or of a change of a Stripe-like account."""
-        account = self._state.account(line.account)
-        if account is None:
-            return
-        if isinstance(line, Voided):
-            payment = self._state.book.get(account, line.payment or "")
-            if payment is not None:
-                self._announce(self._event(account, payment, "canceled", line.at), order, done)
-        elif line.type is not None and account.api is BankApi.STRIPE:
-            body = partial(self._stripe, account, line)
-            self._announce(_Event(line.id, line.type, line.at, line.account, line.object, body), order, done)
+    def _events(self, account: BankAccount, record: Record) -> Iterator[_Event]:
+        match record, account.api:
+            case Payment(), BankApi.OWN:
+                yield self._event(account, record, record.status, record.at)
+                if record.becomes is not None and record.settles_at is not None:
+                    yield self._event(account, record, record.becomes, record.settles_at)
+            case Voided(), _ if payment := self._state.book.get(account, record.payment or ""):
+                yield self._event(account, payment, "canceled", record.at)
+            case Changed(type=str() as kind), BankApi.STRIPE:
+                body = partial(self._stripe, account, record)
+                yield _Event(record.id, kind, record.at, record.account, record.object, body)
 
     def _catch_up(self, names: list[str]) -> None:
         if names and self._client is None:
@@ -113,16 +108,8 @@ class Webhooks:
             self._client = httpx.AsyncClient(timeout=10, trust_env=False, verify=ssl_context())
         done = {r.id for r in self._state.ledger.records if isinstance(r, WebhookSent) and _accepted(r.status)}
         for record in list(self._state.ledger.records):
-            if isinstance(record, Payment) and record.account in names:
+            if getattr(record, "account", None) in names:
                 self.announce(record, None, done)
-            elif isinstance(record, Changed | Voided) and record.account in names:
-                self.announce_line(record, None, done)
-
-    def _announce(self, event: _Event, order: WebhookOrder | None, done: set[str] | frozenset[str]) -> None:
-        account = self._state.account(event.account)
-        if self._open and account is not None and account.webhook_url is not None and event.id not in done:
-            numbered = replace(event, number=next(self._numbers))
-            self._start(self._send(numbered, order or account.webhook))
 
     def _event(self, account: BankAccount, payment: Payment, status: str, at: float) -> _Event:
         kind = f"payment.{status}"

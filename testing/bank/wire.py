@@ -46,6 +46,11 @@ class WireReply:
         headers = {"content-type": "application/json", **answer.headers}
         return cls(answer.status, answer.body, headers, delivery, seconds, sent)
 
+    async def was_sent(self) -> None:
+        """Await `sent`, if there is one."""
+        if self.sent is not None:
+            await self.sent()
+
     @property
     def answers(self) -> bool:
         """Whether any byte of it will leave."""
@@ -54,7 +59,7 @@ class WireReply:
 
 
 class RequestHandler(Protocol):
-    """Who works on requests."""
+    """What a server passes its requests to."""
 
     async def handle(self, incoming: Incoming) -> WireReply:
         """Work on a whole request. An exception cuts the line without an answer."""

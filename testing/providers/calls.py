@@ -104,11 +104,9 @@ class Calls:
             self.world.next(fault)
         before, at = self.world.effects(), time.time() + self.passed
         provider = Observed(self.provider, deadline=self.world.patience if fault in HELD_BACK else None)
-
-        async def work(lane: Lane) -> tuple[Outcome, Seen]:
-            return await lane.send(key, frozen, lease_ends=_lease(), start=lambda: True)
-
-        outcome, seen = self._in_lane(provider, account, work)
+        outcome, seen = self._in_lane(
+            provider, account, lambda lane: lane.send(key, frozen, lease_ends=_lease(), start=lambda: True)
+        )
         answers = tuple(provider.answers)
         return SentCall(key, frozen, outcome, seen, self.world.effects() - before, at, answers)
 
@@ -164,11 +162,7 @@ class Calls:
     ) -> tuple[Look, tuple[Response, ...]]:
         """Ask in this way, all pages of it, and the answers as they came."""
         provider = Observed(self.provider, way=way)
-
-        async def work(lane: Lane) -> tuple[Look, Seen]:
-            return await lane.ask(question, lease_ends=_lease())
-
-        look, _ = self._in_lane(provider, account, work)
+        look, _ = self._in_lane(provider, account, lambda lane: lane.ask(question, lease_ends=_lease()))
         return look, tuple(provider.lookups)
 
     def lookups(self, sent: SentCall, account: Account | None = None) -> Iterator[tuple[FrozenRequest, Look]]:
@@ -179,11 +173,7 @@ class Calls:
     def cancel(self, sent: SentCall) -> tuple[Look, Seen]:
         """Void whatever was sent under the key."""
         question = self.question(sent)
-
-        async def work(lane: Lane) -> tuple[Look, Seen]:
-            return await lane.cancel(question, lease_ends=_lease())
-
-        return self._in_lane(Observed(self.provider), None, work)
+        return self._in_lane(Observed(self.provider), None, lambda lane: lane.cancel(question, lease_ends=_lease()))
 
     def listed(self, since: float, until: float) -> tuple[list[Item], int]:
         """Everything that the provider's list shows of this time, and on how many pages."""

@@ -7,22 +7,32 @@ from collections.abc import Iterator
 import pytest
 
 from idem.testing.providers.calls import Calls
-from idem.testing.providers.freezing import Freezing
-from idem.testing.providers.hearing import Hearing
-from idem.testing.providers.listing import ListingRules
-from idem.testing.providers.looking import Looking
-from idem.testing.providers.losing import Losing
-from idem.testing.providers.owning import Owning
-from idem.testing.providers.reading import ReadingRules
-from idem.testing.providers.refusing import Refusing
-from idem.testing.providers.sanity import Sanity
-from idem.testing.providers.sending import SendingRules
-from idem.testing.providers.voiding import Voiding
+from idem.testing.providers.cancel_rules import CancelRules
+from idem.testing.providers.contract_rules import ContractRules
+from idem.testing.providers.freezing_rules import FreezingRules
+from idem.testing.providers.listing_rules import ListingRules
+from idem.testing.providers.lookup_rules import LookupRules
+from idem.testing.providers.lost_answer_rules import LostAnswerRules
+from idem.testing.providers.origin_rules import OriginRules
+from idem.testing.providers.reading_rules import ReadingRules
+from idem.testing.providers.refusal_rules import RefusalRules
+from idem.testing.providers.replay_rules import ReplayRules
+from idem.testing.providers.webhook_rules import WebhookRules
 from idem.testing.providers.world import World
 
 
 class ProviderConformance(
-    Sanity, Freezing, ReadingRules, Owning, SendingRules, Losing, Looking, Refusing, Voiding, ListingRules, Hearing
+    ContractRules,
+    FreezingRules,
+    ReadingRules,
+    OriginRules,
+    ReplayRules,
+    LostAnswerRules,
+    LookupRules,
+    RefusalRules,
+    CancelRules,
+    ListingRules,
+    WebhookRules,
 ):
     """Each test states one rule, over a real socket, and without a database.
 

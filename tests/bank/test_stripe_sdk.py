@@ -4,7 +4,7 @@ import pytest
 import stripe
 from stripe import StripeClient
 
-from idem.testing.bank import Bank, StripeSettings
+from idem.testing.bank import Bank
 
 CARD = {"amount": 500, "currency": "eur", "payment_method": "pm_card_visa"}
 
@@ -166,16 +166,6 @@ def test_lists_are_walked_both_ways(bank, client):
     assert len(client.v1.payment_intents.list({"created": {"lt": late.created}}).data) == 7
     with pytest.raises(stripe.InvalidRequestError, match="unknown parameter: metadata"):
         client.v1.payment_intents.list({"metadata": {"a": "b"}})  # type: ignore[typeddict-unknown-key]
-
-
-def test_search_comes_late(open_bank):
-    bank = open_bank(api="stripe", stripe=StripeSettings(search_lag=60))
-    client = sdk(bank)
-    intent = made(client, metadata={"order": "7"})
-    query = {"query": "metadata['order']:'7' AND status:'succeeded'"}
-    assert client.v1.payment_intents.search(query).data == []
-    bank.shift_clock(60)
-    assert [each.id for each in client.v1.payment_intents.search(query)] == [intent.id]
 
 
 def test_a_replay_is_byte_for_byte(bank, client):

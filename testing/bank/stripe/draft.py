@@ -9,8 +9,8 @@ from typing import Any
 from idem.testing.bank.faults import NO_FAULT, BankFault
 from idem.testing.bank.records import Changed
 from idem.testing.bank.settings import BankAccount, BankSettings
+from idem.testing.bank.stripe.objects import StripeObjects
 from idem.testing.bank.stripe.refusals import StripeError
-from idem.testing.bank.stripe.register import Register
 
 # What Stripe's own test cards do, where no fault says otherwise: status, and what becomes of it.
 _CARDS = {
@@ -58,7 +58,7 @@ class Draft:
     `made`: the object that the request is about; `ordered`: the course that it takes, once it takes one.
     """
 
-    register: Register
+    register: StripeObjects
     account: BankAccount
     request: int
     key: str | None

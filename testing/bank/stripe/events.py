@@ -4,12 +4,12 @@ from typing import Any
 
 from idem.testing.bank.records import Changed
 from idem.testing.bank.settings import BankAccount
-from idem.testing.bank.stripe.register import Register
+from idem.testing.bank.stripe.objects import StripeObjects
 
 
-def event(register: Register, account: BankAccount, change: Changed) -> dict[str, Any]:
+def event(register: StripeObjects, account: BankAccount, change: Changed) -> dict[str, Any]:
     """The event of a change that has one."""
-    shown, before = register.told(change)
+    shown, before = register.as_event(change)
     return {
         "id": change.id,
         "object": "event",

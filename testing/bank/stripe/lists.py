@@ -1,8 +1,6 @@
-"""Lists, newest first and page by page; and the search, which lags behind them."""
+"""Lists, newest first and page by page."""
 
-import itertools
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -23,13 +21,12 @@ _FILTERS: Mapping[str, frozenset[str]] = {
 _WAYS: Mapping[str, Callable[[int, int], bool]] = {
     "gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le,
 }  # fmt: skip
-_CLAUSE = re.compile(r"""(?:metadata\[["']([^"']+)["']\]|(\w+)):["']([^"']*)["']""")
 
 
 def listed(
     kind: str, url: str, query: Mapping[str, Any], objects: Iterable[dict[str, Any]], get: Callable[[str], Any]
 ) -> dict[str, Any]:
-    """The page of `GET /v1/{things}`; `get` tells whether there is an object of this id.
+    """The page of `GET /v1/{collection}`; `get` tells whether there is an object of this id.
 
     Raises:
         StripeError: the query is not understood.
@@ -68,41 +65,9 @@ def events_listed(
     return {**page, "data": [show(each["change"]) for each in page["data"]]}
 
 
-def searched(url: str, query: Mapping[str, Any], objects: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The page of `GET /v1/{things}/search`: clauses of `member:'value'` or `metadata['member']:'value'`, with AND.
-
-    Raises:
-        StripeError: the query is not understood.
-    """
-    clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split(r"\sAND\s", str(query.get("query", "")))]
-    _known(query, {"query", "limit", "page", "expand"})
-    matches = [clause for clause in clauses if clause is not None]
-    if not matches or len(matches) < len(clauses):
-        raise StripeError.invalid("We were unable to parse your search query.", None, "query")
-    limit, begin = _limit(query), number(query, "page") or 0
-    found = itertools.islice((each for each in objects if all(map(_holds(each), matches))), begin, begin + limit + 1)
-    data = list(found)
-    more = len(data) > limit
-    return {
-        "object": "search_result",
-        "url": url,
-        "has_more": more,
-        "next_page": str(begin + limit) if more else None,
-        "data": data[:limit],
-    }
-
-
 def _known(given: Iterable[str], names: Iterable[str]) -> None:
     if unknown := sorted(set(given) - set(names)):
         raise StripeError.invalid(f"Received unknown parameter: {unknown[0]}", "parameter_unknown", unknown[0])
-
-
-def _holds(each: Mapping[str, Any]) -> Callable[[re.Match[str]], bool]:
-    def holds(clause: re.Match[str]) -> bool:
-        member, own, value = clause.groups()
-        return bool((each["metadata"].get(member) if member else str(each.get(own))) == value)
-
-    return holds
 
 
 def _page(

@@ -10,14 +10,14 @@ from idem.testing.bank.settings import BankAccount
 from idem.testing.bank.stripe.events import event
 from idem.testing.bank.stripe.expanding import expanded
 from idem.testing.bank.stripe.forms import form
-from idem.testing.bank.stripe.lists import events_listed, listed, searched
+from idem.testing.bank.stripe.lists import events_listed, listed
+from idem.testing.bank.stripe.objects import StripeObjects
+from idem.testing.bank.stripe.other_objects import NAMESPACES, kind_of
 from idem.testing.bank.stripe.refusals import StripeError
-from idem.testing.bank.stripe.register import Register
-from idem.testing.bank.stripe.things import NAMESPACES, kind_of
 
 
-def read(order: BankOrder, account: BankAccount, register: Register, now: float) -> BankAnswer:
-    """An object, a list or a search, as they are now.
+def read(order: BankOrder, account: BankAccount, register: StripeObjects, now: float) -> BankAnswer:
+    """An object or a list, as they are now.
 
     Raises:
         StripeError: there is no such object, or the query is not understood.
@@ -37,7 +37,7 @@ def read(order: BankOrder, account: BankAccount, register: Register, now: float)
 
 
 def _read(
-    words: list[str], path: str, query: Mapping[str, Any], account: BankAccount, register: Register, now: float
+    words: list[str], path: str, query: Mapping[str, Any], account: BankAccount, register: StripeObjects, now: float
 ) -> dict[str, Any]:
     name, stripe = account.name, account.stripe
     if words[0] == "events":
@@ -53,9 +53,6 @@ def _read(
     shown = register.get(name, words[-1], now) if len(words) > 1 else None
     if shown is not None and shown["object"] == kind_of("/".join(words[:-1])):
         return shown
-    if words[-1] == "search":
-        kind = kind_of("/".join(words[:-1]))
-        return searched(path, query, register.newest(name, kind, now, now - stripe.search_lag))
     if len(words) > (2 if words[0] in NAMESPACES else 1):
         raise StripeError.missing(kind_of("/".join(words[:-1])), words[-1], "id")
     kind = kind_of("/".join(words))

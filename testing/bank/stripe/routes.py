@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from idem.testing.bank.answers import BankAnswer, encoded
-from idem.testing.bank.stripe import charges, money_back, payment_intents, things
+from idem.testing.bank.stripe import charges, other_objects, payment_intents, refunds
 from idem.testing.bank.stripe.draft import Draft
 from idem.testing.bank.stripe.expanding import expanded
 from idem.testing.bank.stripe.refusals import StripeError
@@ -12,8 +12,8 @@ from idem.testing.bank.stripe.refusals import StripeError
 _CREATE: Mapping[str, Callable[[Draft, Mapping[str, Any]], None]] = {
     "payment_intents": payment_intents.create,
     "charges": charges.create,
-    "refunds": money_back.refund,
-    "payouts": money_back.payout,
+    "refunds": refunds.refund,
+    "payouts": refunds.payout,
 }
 _ACT: Mapping[tuple[str, str], Callable[[Draft, str, Mapping[str, Any]], None]] = {
     ("payment_intents", ""): payment_intents.update,
@@ -21,8 +21,8 @@ _ACT: Mapping[tuple[str, str], Callable[[Draft, str, Mapping[str, Any]], None]] 
     ("payment_intents", "capture"): payment_intents.capture,
     ("payment_intents", "cancel"): payment_intents.cancel,
     ("charges", "capture"): charges.capture,
-    ("refunds", "cancel"): money_back.cancel_refund,
-    ("payouts", "cancel"): money_back.cancel_payout,
+    ("refunds", "cancel"): refunds.cancel_refund,
+    ("payouts", "cancel"): refunds.cancel_payout,
 }
 
 
@@ -38,7 +38,7 @@ def write(draft: Draft, method: str, path: str, params: Mapping[str, Any]) -> Ba
     if method == "POST":
         _posted(draft, words, params)
     else:
-        things.delete(draft, "/".join(words[:-1]), words[-1])
+        other_objects.delete(draft, "/".join(words[:-1]), words[-1])
     assert draft.made is not None
     shown = draft.view(draft.made)
     if shown.get("deleted"):
@@ -57,8 +57,8 @@ def _posted(draft: Draft, words: list[str], params: Mapping[str, Any]) -> None:
         if place and draft.view_or_none(word) is not None:
             collection, rest = "/".join(words[:place]), words[place + 1 :]
             if not rest:
-                return things.update(draft, collection, word, params)
-            return things.act(draft, collection, word, "_".join(rest))
-    if len(words) > (2 if words[0] in things.NAMESPACES else 1):
-        raise StripeError.missing(things.kind_of(words[0]), words[-1], "id")
-    return things.create(draft, "/".join(words), params)
+                return other_objects.update(draft, collection, word, params)
+            return other_objects.act(draft, collection, word, "_".join(rest))
+    if len(words) > (2 if words[0] in other_objects.NAMESPACES else 1):
+        raise StripeError.missing(other_objects.kind_of(words[0]), words[-1], "id")
+    return other_objects.create(draft, "/".join(words), params)

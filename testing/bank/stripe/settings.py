@@ -17,7 +17,6 @@ class StripeSettings:
     `version`: the API version of events, and of answers to requests without `Stripe-Version`.
     `events_lag`: how much later than its change an event appears in `GET /v1/events`.
     `events_kept`: for how long it stays there (30 days).
-    `search_lag`: how much later than its change an object is found by `/search`; lists follow `lookup_lag`.
     `transit_seconds`, `payout_seconds`: when a payout is in transit, and when it has arrived or failed.
     `reference`: the members of `metadata` that stand for the order in the bank's log; the first that is there counts.
     `rolled_forward_key`: whether the events of what was done after a cached 500 name its key. Stripe does not promise
@@ -30,7 +29,6 @@ class StripeSettings:
     version: str = "2026-10-28.endive"
     events_lag: float = 0.0
     events_kept: float = 30 * DAY
-    search_lag: float = 0.0
     transit_seconds: float = DAY
     payout_seconds: float = 2 * DAY
     reference: tuple[str, ...] = ("reference", "idem_key")
@@ -38,7 +36,7 @@ class StripeSettings:
     default_method: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("events_lag", "events_kept", "search_lag", "transit_seconds", "payout_seconds"):
+        for name in ("events_lag", "events_kept", "transit_seconds", "payout_seconds"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"stripe.{name} must be 0 or more seconds")
         if self.transit_seconds > self.payout_seconds:

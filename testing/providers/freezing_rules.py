@@ -19,7 +19,7 @@ SHORTEST_SECRET = 4
 """Characters. A shorter word may stand in a request by chance."""
 
 
-class Freezing:
+class FreezingRules:
     """Rules about `Provider.freeze`."""
 
     def test_freezing_again_gives_the_same_bytes(self, calls: Calls) -> None:

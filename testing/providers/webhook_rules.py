@@ -16,7 +16,7 @@ FLIPS = 200
 """Bytes of a delivery that are changed one after the other."""
 
 
-class Hearing:
+class WebhookRules:
     """Rules about `webhook` and `read_events`."""
 
     def test_a_delivery_of_the_provider_is_verified(self, calls: Calls) -> None:

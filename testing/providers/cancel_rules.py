@@ -8,7 +8,7 @@ from idem.testing.providers.errors import NotSupported, applies, must
 from idem.testing.providers.world import Fault
 
 
-class Voiding:
+class CancelRules:
     """Rules about `cancel` and `read_cancel`."""
 
     def test_a_cancel_by_key_really_voids(self, calls: Calls) -> None:

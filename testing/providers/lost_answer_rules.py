@@ -19,7 +19,7 @@ OVERRUN: Final = 5.0
 NEVER_ACTED = (Fault.DROP_BEFORE_ACTING, Fault.TOO_MANY_REQUESTS, Fault.UNAVAILABLE, Fault.IN_FLIGHT)
 
 
-class Losing:
+class LostAnswerRules:
     """Rules about calls whose answer did not come."""
 
     @pytest.mark.parametrize("fault", LOST)

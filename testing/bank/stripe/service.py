@@ -6,12 +6,12 @@ from typing import Any
 
 from idem.testing.bank.answers import BankAnswer, by_fault, encoded
 from idem.testing.bank.cache import CacheDecision
-from idem.testing.bank.faults import NO_FAULT, Acts, BankFault
+from idem.testing.bank.faults import Acts
 from idem.testing.bank.order import FORM, BankOrder
-from idem.testing.bank.payments import KEY_MAX, Acted
+from idem.testing.bank.payments import KEY_MAX
 from idem.testing.bank.records import Changed, Payment, Received, Remembered
 from idem.testing.bank.settings import BankAccount, SecondRequest
-from idem.testing.bank.state import BankState
+from idem.testing.bank.state import BankState, Execution
 from idem.testing.bank.stripe import refusals
 from idem.testing.bank.stripe.draft import Course, Draft
 from idem.testing.bank.stripe.events import event, request_id
@@ -21,7 +21,7 @@ from idem.testing.bank.stripe.refusals import RETRY, StripeError
 from idem.testing.bank.stripe.routes import write
 
 
-class StripeCounter:
+class StripeService:
     """Serves accounts with `api="stripe"`."""
 
     def __init__(self, state: BankState) -> None:
@@ -38,15 +38,14 @@ class StripeCounter:
             encoded(event(self._state.register, account, change)) if self._state.register.is_current(change) else None
         )
 
-    async def serve(
-        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
-    ) -> BankAnswer:
-        """Work on request `number`; `acted` is awaited when an effect stands in the log and nothing is answered yet."""
+    async def serve(self, work: Execution) -> BankAnswer:
+        """Work on a request."""
+        order, account = work.order, work.account
         try:
             if order.incoming.method in ("GET", "HEAD"):
-                await self._state.stall(fault)
+                await self._state.stall(work.fault)
                 return read(order, account, self._state.register, self._state.clock.now())
-            return await self._write(order, account, number, fault, acted)
+            return await self._write(work)
         except StripeError as refusal:
             return BankAnswer(refusal.status, refusal.body)
 
@@ -61,17 +60,15 @@ class StripeCounter:
         }
         return replace(answer, headers={**headers, **answer.headers})
 
-    async def _write(
-        self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None, acted: Acted
-    ) -> BankAnswer:
-        params = _params(order)
-        key = order.key
+    async def _write(self, work: Execution) -> BankAnswer:
+        order, account = work.order, work.account
+        params, key = _params(order), order.key
         if key is not None and len(key) > KEY_MAX:
             raise StripeError.invalid(
                 f"Idempotency keys must be {KEY_MAX} characters or less.", "idempotency_key_invalid"
             )
-        if key is None or account.replay is SecondRequest.NONE or order.incoming.method != "POST":
-            return await self._execute(order, params, account, number, fault, acted)
+        if key is None or not work.keeps or order.incoming.method != "POST":
+            return await self._execute(work, params)
         with self._state.cache.decided(account, key, order.fingerprint) as decided:
             match decided:
                 case Remembered():
@@ -81,20 +78,17 @@ class StripeCounter:
                 case CacheDecision.IN_FLIGHT | CacheDecision.CANCELED:
                     return refusals.in_flight()
                 case CacheDecision.EXECUTE:
-                    return await self._execute(order, params, account, number, fault, acted)
+                    return await self._execute(work, params)
 
-    async def _execute(
-        self,
-        order: BankOrder,
-        params: Mapping[str, Any],
-        account: BankAccount,
-        number: int,
-        fault: BankFault | None,
-        acted: Acted,
-    ) -> BankAnswer:
-        await self._state.stall(fault)
-        plan = NO_FAULT if fault is None else fault.plan
-        draft = self._draft(order, account, number, fault)
+    async def _execute(self, work: Execution, params: Mapping[str, Any]) -> BankAnswer:
+        order, account, plan = work.order, work.account, work.plan
+        await self._state.stall(work.fault)
+        now = self._state.clock.now()
+        course = Course.of(work.fault, self._state.settings)
+        draft = Draft(
+            self._state.register, account, work.number, order.key, now + work.delay, course,
+            automatic=plan.acts is Acts.ROLLS_FORWARD,
+        )  # fmt: skip
         answer = by_fault("500", None)
         try:
             if plan.acts is not Acts.REMEMBERS:
@@ -106,12 +100,11 @@ class StripeCounter:
         if plan.answer == "500":
             answer = by_fault("500", None)
         answer = refusals.dressed(answer)
-        keeps = order.key is not None and account.replay is not SecondRequest.NONE
-        if keeps and answer.status >= 400:
+        if work.keeps and answer.status >= 400:
             answer = replace(answer, headers={**answer.headers, RETRY: "false"})
         payment = self._payment(order, params, draft, answer) if draft.is_new else None
         made = draft.made if draft.changes else None
-        remembered = self._state.remembered(order, number, answer, made, draft.at) if keeps else None
+        remembered = work.remembered(now, answer, made, draft.at) if work.keeps else None
         records = [*([payment] if payment else ()), *draft.changes, *([remembered] if remembered else ())]
         if records:
             # One piece: no crash can come between the effect, its events and the answer for replays.
@@ -127,16 +120,8 @@ class StripeCounter:
         if not draft.changes:
             return answer
         known = self._payments.get((account.name, draft.made or ""))
-        await acted(known, draft.changes)
+        await work.acted(known, draft.changes)
         return replace(answer, effect="made", payment=draft.made)
-
-    def _draft(self, order: BankOrder, account: BankAccount, number: int, fault: BankFault | None) -> Draft:
-        late = fault is not None and fault.plan.acts is Acts.ROLLS_FORWARD
-        after = (fault.time or 0.0) if fault is not None and late else 0.0
-        course = Course.of(fault, self._state.settings)
-        return Draft(
-            self._state.register, account, number, order.key, self._state.clock.now() + after, course, automatic=late
-        )
 
     def _payment(self, order: BankOrder, params: Mapping[str, Any], draft: Draft, answer: BankAnswer) -> Payment:
         assert draft.made is not None

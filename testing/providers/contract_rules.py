@@ -15,7 +15,7 @@ from idem.testing.providers.errors import applies, must
 CONCLUDE = frozenset({Says.FINAL, Says.ANSWER, Says.PENDING})
 
 
-class Sanity:
+class ContractRules:
     """Rules about the contract as data."""
 
     def test_the_contract_is_one_that_start_up_takes(self, calls: Calls) -> None:

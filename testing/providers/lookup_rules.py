@@ -9,7 +9,7 @@ from idem.testing.providers.errors import applies, must, world_must
 from idem.testing.providers.world import Fault
 
 
-class Looking:
+class LookupRules:
     """Rules about `questions` and `read_look`."""
 
     def test_a_foreign_key_is_never_found(self, calls: Calls) -> None:

@@ -23,7 +23,7 @@ ITS_OWN: Final = (
 """Faults that the provider answers itself."""
 
 
-class Owning:
+class OriginRules:
     """Rules about `answers_carry`; a contract without it is not asked."""
 
     def test_every_answer_to_a_call_carries_the_header(self, calls: Calls) -> None:

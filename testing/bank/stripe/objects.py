@@ -9,7 +9,7 @@ from typing import Any
 from idem.testing.bank.records import Changed
 
 
-class Register:
+class StripeObjects:
     """The changes in the order of their time. One that lies ahead counts when the clock has come to it, unless a later
     line of the log has called it off."""
 
@@ -44,7 +44,7 @@ class Register:
         changes = [*self._objects.get((account, id), ()), *(each for each in more if each.object == id)]
         return _sum([each for each in sorted(changes, key=_moment) if each.at <= at])
 
-    def told(self, change: Changed) -> tuple[dict[str, Any], dict[str, Any]]:
+    def as_event(self, change: Changed) -> tuple[dict[str, Any], dict[str, Any]]:
         """The object as the event of this change shows it, and what its changed members were before."""
         changes = self._objects[change.account, change.object]
         place = next(number for number, each in enumerate(changes) if each.id == change.id)

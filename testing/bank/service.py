@@ -12,19 +12,19 @@ from idem.testing.bank.errors import SettingsError
 from idem.testing.bank.faults import NO_FAULT, Acts, BankFault, chosen_by_rate, ordered_by_request
 from idem.testing.bank.order import PREFIX, BankOrder, read_order
 from idem.testing.bank.payments import Payments
-from idem.testing.bank.records import Changed, EndedRequest, Payment, Received, Voided
+from idem.testing.bank.records import Changed, EndedRequest, Payment, Received, Record, Voided
 from idem.testing.bank.script import Event, Happening, ScriptStep
 from idem.testing.bank.settings import BankAccount, BankApi
-from idem.testing.bank.state import BankState
-from idem.testing.bank.stripe.counter import StripeCounter
+from idem.testing.bank.state import BankState, Execution
+from idem.testing.bank.stripe.service import StripeService
 from idem.testing.bank.webhooks import Webhooks
 from idem.testing.bank.wire import Incoming, WireReply
 
 
-class BankTeller:
+class BankService:
     """Handles every request; the fault of each is settled, and logged, before anything is done."""
 
-    def __init__(self, state: BankState, webhooks: Webhooks, payments: Payments, stripe: StripeCounter) -> None:
+    def __init__(self, state: BankState, webhooks: Webhooks, payments: Payments, stripe: StripeService) -> None:
         self._state = state
         self._webhooks = webhooks
         self._payments = payments
@@ -129,14 +129,13 @@ class BankTeller:
 
         async def acted(payment: Payment | None, more: Sequence[Changed | Voided]) -> None:
             await self._happened("acted", request, step, payment)
-            for line in more:
-                self._webhooks.announce_line(line, step.webhook)
-            if payment is not None and not more:
-                self._webhooks.announce(payment, step.webhook)
+            records: Sequence[Record] = more or [each for each in [payment] if each]
+            for record in records:
+                self._webhooks.announce(record, step.webhook)
 
         assert order.account is not None
-        counter = self._stripe if order.account.api is BankApi.STRIPE else self._payments
-        answer = await counter.serve(order, order.account, request.id, step.fault, acted)
+        api = self._stripe if order.account.api is BankApi.STRIPE else self._payments
+        answer = await api.serve(Execution(order, order.account, request.id, step.fault, acted))
         if answer.status < 400 or answer.effect is not None:
             match plan.answer:
                 case "500" if answer.status != 500:

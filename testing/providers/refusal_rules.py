@@ -32,7 +32,7 @@ SHOWN_BY: Final[dict[str, tuple[Fault, tuple[type[Any], ...]]]] = {
 }
 
 
-class Refusing:
+class RefusalRules:
     """Rules about refusals, and which outcomes this world can show."""
 
     def test_wrong_credentials_are_a_mistake_of_the_configuration(self, calls: Calls) -> None:

@@ -12,7 +12,7 @@ from idem.testing.providers.world import Fault
 ANSWERS_AGAIN = ("stored", "current", "success_only")
 
 
-class SendingRules:
+class ReplayRules:
     """Rules about healthy sends, refusals and replays."""
 
     def test_a_healthy_call_has_one_effect_and_a_reference(self, calls: Calls) -> None:

@@ -335,16 +335,16 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "intents.INTENTS_OF_OPERATION": newest | {"operation": "pay", "states": ["completed", "in_progress"]},
         **{
             f"tenant_search.{name}": newest
-            | {"state": None, "operation": None, "label": "label 7", "reference": "pay_110001", "lookups": 5000,
+            | {"state": None, "operation": None, "label": "label 7", "reference": "pay_110001", "scanned": 5000,
                "key": intent}
             for name in ("BY_REFERENCE", "BY_LABEL", "BY_PROVIDER_KEY")
         },
         "tenant_search.FOUND": {"ids": [intent]}, "search.FOUND": {"ids": [intent]},
         "search.BY_ID": {"low": intent, "high": intent, "limit": BATCH},
-        "search.BY_DEAD_LETTER": {"low": intent, "high": intent, "lookups": 10_000, "limit": BATCH},
+        "search.BY_DEAD_LETTER": {"low": intent, "high": intent, "scanned": 10_000, "limit": BATCH},
         "search.BY_PROVIDER_KEY": {"key": intent, "limit": BATCH},
-        "search.BY_REFERENCE": {"text": "pay_110001", "lookups": 10_000, "limit": BATCH},
-        "search.BY_LABEL": {"text": "label 7", "lookups": 10_000, "limit": BATCH},
+        "search.BY_REFERENCE": {"text": "pay_110001", "scanned": 10_000, "limit": BATCH},
+        "search.BY_LABEL": {"text": "label 7", "scanned": 10_000, "limit": BATCH},
         "search.BY_CLIENT_KEY": {"text": "key 7", "limit": BATCH},
         "search.BY_TIME": {"low": UUID(int=0), "high": UUID(int=2**128 - 1), "limit": BATCH},
         "id_prefixes.DEAD_LETTER_IDS": {"low": intent, "high": intent, "limit": 6},

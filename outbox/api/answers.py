@@ -74,10 +74,10 @@ def answer(asked: AnswerContext, decision: Status | Limited, *, repeated: bool) 
             # A row that was awaiting before there were interim answers has its reference only.
             shown = {"reference": reference} if interim is None and reference is not None else interim
             return accepted(asked, intent, STEPS["awaiting"], wait, shown)
-        case InProgress(intent, step, wait):
+        case InProgress(intent, status, wait):
             # Whoever accepted it, waited, and is still waiting has been accepted.
             if intent is not None and (not repeated or asked.operation.while_running == "accepted"):
-                return accepted(asked, intent, STEPS[step or "pending"], wait)
+                return accepted(asked, intent, STEPS[status or "pending"], wait)
             raise _problem(asked, "in_progress", "The first request with this key is still running.", intent, wait)
         case Unknown(intent, wait):
             raise _problem(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -63,8 +63,9 @@ SELECT environment, system_identifier, timeline, database_name, database_oid, ta
 """
 KNOWN_LOCKED = KNOWN + " FOR UPDATE"
 ADOPT = """
-UPDATE idem.installation SET system_identifier = %(system)s, timeline = %(timeline)s, database_name = %(name)s,
-       database_oid = %(database)s, table_oid = %(table)s, changed_at = statement_timestamp(),
+UPDATE idem.installation SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
+       database_name = %(database_name)s, database_oid = %(database_oid)s, table_oid = %(table_oid)s,
+       changed_at = statement_timestamp(),
        doubted_at = CASE WHEN %(doubted)s THEN statement_timestamp() ELSE doubted_at END
 """
 BEATS = """
@@ -100,15 +101,7 @@ async def beats(connection: AsyncConnection[Any], daemons: Collection[str]) -> t
 
 async def adopt(connection: AsyncConnection[Any], identity: Identity, *, doubted: bool = False) -> None:
     """Write down that the installation lives in this database from now on. `doubted`: every open row was doubted."""
-    parameters = {
-        "system": identity.system_identifier,
-        "timeline": identity.timeline,
-        "name": identity.database_name,
-        "database": identity.database_oid,
-        "table": identity.table_oid,
-        "doubted": doubted,
-    }
-    await connection.execute(ADOPT, parameters)
+    await connection.execute(ADOPT, {**asdict(identity), "doubted": doubted})
 
 
 async def spoken(connection: AsyncConnection[Any], *, lost: bool) -> None:

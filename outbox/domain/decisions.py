@@ -40,7 +40,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class InProgress:
-    """Another request with this key is in progress. `step` is the outbox status where it is known (`awaiting`: the
+    """Another request with this key is in progress. `status` is the outbox status where it is known (`awaiting`: the
     provider is working).
 
     `intent_id` is None while the other accept has not committed. `retry_after` in seconds. `interim`: JSON for the
@@ -48,7 +48,7 @@ class InProgress:
     """
 
     intent_id: UUID | None
-    step: str | None
+    status: str | None
     retry_after: float
     provider_reference: str | None = None
     interim: Any = None

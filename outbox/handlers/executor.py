@@ -24,9 +24,15 @@ from idem.outbox.handlers.handler import ASYNC, Handler
 from idem.outbox.handlers.run import Execution, RunEnd, run_handler, run_handler_async
 
 NAME: Final = "idem-handlers"
+URL: Final = "postgresql+psycopg://"
 SILENCE: Final = 75.0
 """Seconds without an answer after which a handler's line is given up: longer than its turn may take."""
 OPTIONS: Final[Mapping[str, Any]] = {"autocommit": False, "connect_timeout": 10, "prepare_threshold": None}
+
+ENGINE: Final[Mapping[str, Any]] = {
+    "pool_size": 1, "max_overflow": 0, "hide_parameters": True, "isolation_level": "READ COMMITTED",
+}  # fmt: skip
+"""One connection, without the role's default isolation; errors never show parameters."""
 
 Ended = Callable[["Executor", RunEnd | BaseException], None]
 
@@ -110,17 +116,14 @@ class Executor:
 
 
 def sync_engine(address: Address, *, silence: float = SILENCE) -> Engine:
-    """An engine of one connection, READ COMMITTED instead of the role's default; errors never show parameters."""
+    """The engine of a synchronous handler's thread, see `ENGINE`."""
 
     def connect() -> psycopg.Connection[Any]:
         connection = session.bare_sync(address, name=NAME, **OPTIONS)
         connection.silence = silence
         return connection
 
-    engine = create_engine(
-        "postgresql+psycopg://", creator=connect, poolclass=QueuePool,
-        pool_size=1, max_overflow=0, hide_parameters=True, isolation_level="READ COMMITTED",
-    )  # fmt: skip
+    engine = create_engine(URL, creator=connect, poolclass=QueuePool, **ENGINE)
     _clean(engine)
     return engine
 
@@ -134,9 +137,8 @@ def async_engine(address: Address, *, silence: float = SILENCE) -> AsyncEngine:
         return connection
 
     engine = create_async_engine(
-        "postgresql+psycopg://", async_creator=connect, poolclass=AsyncAdaptedQueuePool,
-        pool_size=1, max_overflow=0, hide_parameters=True, isolation_level="READ COMMITTED",
-    )  # fmt: skip
+        "postgresql+psycopg://", async_creator=connect, poolclass=AsyncAdaptedQueuePool, **ENGINE
+    )
     _clean(engine.sync_engine)
     return engine
 

@@ -66,8 +66,8 @@ def _decided(decision: Decision | Limited) -> str:
             return "retrying"
         case Replay():
             return "replay"
-        case InProgress(step=step):
-            return "awaiting" if step == OutboxStatus.AWAITING else "in_progress"
+        case InProgress(status=status):
+            return "awaiting" if status == OutboxStatus.AWAITING else "in_progress"
         case Unknown():
             return "unknown"
         case NeedsOperator():

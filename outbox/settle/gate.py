@@ -189,7 +189,7 @@ WITH input AS MATERIALIZED (
                            'answered by ' || m.source || ', ' || coalesce(m.seen, m.kind))
       FROM matched m
      WHERE d.intent_id = m.intent_id AND d.resolved_at IS NULL AND m.closes ? d.reason
-), told AS (
+), emitted AS (
     INSERT INTO idem.events (aggregateid, number, type, payload)
     SELECT m.intent_id, e.number, m.event,
            jsonb_build_object('intent', m.intent_id, 'number', e.number, 'tenant', m.tenant_id,

@@ -16,7 +16,7 @@ from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.record import emit, note
 from idem.outbox.values import storable
 
-LaterFactEnd: TypeAlias = Literal["told", "early", "open", "locked"]
+LaterFactEnd: TypeAlias = Literal["emitted", "early", "open", "locked"]
 """early: the call's end is not known yet, and no event may come before it. open: the same, and by what we
 know the provider may not have its object at all. locked: another session holds the intent or its row."""
 
@@ -70,4 +70,4 @@ async def record_fact(
     said = None if status is None else storable.text(status, 100)
     more = {"status": said, "fields": fields, "details": evidence.details}
     await emit(connection, intent_id, "later_fact", more, reference=evidence.reference)
-    return "told"
+    return "emitted"

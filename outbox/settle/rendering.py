@@ -28,8 +28,8 @@ from idem.outbox.values import storable
 
 TIME_LIMIT = 2.0
 """Seconds that an operation's `answer` or `interim` may take, from when it begins."""
-TURN_LIMIT = 10.0
-"""Seconds that it may wait for its turn: far below what a lease leaves after a call."""
+SLOT_LIMIT = 10.0
+"""Seconds that it may wait for its slot: far below what a lease leaves after a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Rendered:
 class Renderer:
     """Runs `answer` and `interim` of operations in threads of its own, never in the event loop's default executor.
 
-    Each operation has its own turns, so that code which hangs gives no other operation a fallback for ever; and the
+    Each operation has its own slots, so that code which hangs gives no other operation a fallback for ever; and the
     threads are daemons, so that it does not keep the process from ending.
     """
 
-    def __init__(self, turns: int = 4) -> None:
-        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(turns))
+    def __init__(self, slots: int = 4) -> None:
+        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(slots))
 
     async def render(self, operation: OperationSpec, seen: Proof, intent_id: UUID) -> Rendered:
         """What this proof means for the client: answer or interim answer, or the fallback of it. Never raises."""
@@ -89,11 +89,11 @@ class Renderer:
             return default_interim(working)
 
     async def _run(self, operation: str, render: Callable[[], Any]) -> Any:
-        turn = self._turns[operation]
-        await asyncio.wait_for(turn.acquire(), TURN_LIMIT)
+        slot = self._slots[operation]
+        await asyncio.wait_for(slot.acquire(), SLOT_LIMIT)
         ended = in_a_thread(render, "idem-answer")
-        ended.add_done_callback(lambda _: turn.release())
-        # What goes on beyond its limit keeps its turn; its thread is left behind and ends with the process.
+        ended.add_done_callback(lambda _: slot.release())
+        # What goes on beyond its limit keeps its slot; its thread is left behind and ends with the process.
         return await asyncio.wait_for(asyncio.shield(ended), TIME_LIMIT)
 
 

@@ -42,7 +42,7 @@ BATCH = 20
 """Rows rendered in one transaction: they stay locked for as long as the slowest of them takes."""
 TIME_LIMIT = 3.0
 """Seconds that an operation's code may take for one row: a session that waits for its lock meanwhile still gets it."""
-TURNS = 20
+THREADS = 20
 """Threads of one operation. While all of them hang its rows are left alone, and the others go on."""
 LIGHT = 4096
 """Characters of params that are rendered beside others. What has more slows all threads down: one at a time."""
@@ -82,9 +82,9 @@ class Freezer:
         self._catalogue = catalogue
         self._time_limit = time_limit
         self._running: Counter[str] = Counter()
-        self._turn = asyncio.Lock()
+        self._large = asyncio.Lock()
         self._late: dict[UUID, Attempt] = {}
-        self._after = uuid4().hex  # whose turn it was: each worker begins somewhere else
+        self._after = uuid4().hex  # the tenant that was served last: each worker begins somewhere else
         self._retry = RetryLoop("worker rendering", doing="rendering rows that were accepted by SQL")
         self._sources = [
             Source(o.name, o.provider, o.account, catalogue.providers[o.provider].accounts[o.account].origin)
@@ -128,7 +128,7 @@ class Freezer:
                 return done
 
     async def _batch(self) -> tuple[int, int]:
-        sources = [source for source in self._sources if self._running[source.operation] < TURNS]
+        sources = [source for source in self._sources if self._running[source.operation] < THREADS]
         if not sources:
             return 0, 0
         # The result for a row that was cancelled meanwhile is never taken.
@@ -146,14 +146,14 @@ class Freezer:
                 return len(waiting), await _write(connection, pairs)
 
     async def _make(self, one: Unfrozen, ends: float) -> Made | None:
-        """What the operation's own code makes of a row; None: it waits on, because no thread is free, it is the turn of
-        other large ones, or the check of its params takes longer than its lock may be held."""
+        """What the operation's own code makes of a row; None: it waits on, because no thread is free, other large
+        ones come first, or the check of its params takes longer than its lock may be held."""
         late = self._late.get(one.row.id)
         if late is not None and late.provider_key == one.provider_key:
-            return self._taken(one, late)
+            return self._result(one, late)
         if len(one.written) <= LIGHT:
             return await self._begin(one, self._time_limit)
-        async with self._turn:
+        async with self._large:
             if time.monotonic() > ends or any(not other.ended.done() for other in self._late.values()):
                 return None
             # Those beside it in its transaction do not wait until a long check ends.
@@ -161,16 +161,16 @@ class Freezer:
 
     async def _begin(self, one: Unfrozen, seconds: float) -> Made | None:
         name = one.row.operation
-        if self._running[name] >= TURNS:
+        if self._running[name] >= THREADS:
             return None
         self._running[name] += 1
         attempt = Attempt(one.provider_key)
         attempt.ended = in_a_thread(partial(self._render, one, attempt), "idem-rendering")
         attempt.ended.add_done_callback(lambda _: self._running.subtract([name]))
         await asyncio.wait([attempt.ended], timeout=seconds)
-        return self._taken(one, attempt, seconds)
+        return self._result(one, attempt, seconds)
 
-    def _taken(self, one: Unfrozen, attempt: Attempt, waited: float = 0.0) -> Made | None:
+    def _result(self, one: Unfrozen, attempt: Attempt, waited: float = 0.0) -> Made | None:
         since = attempt.began if attempt.checked is None else attempt.checked
         limit = CHECK_LIMIT if attempt.checked is None else self._time_limit
         # Of that wait the code has had what the check left. A start that is late by a tenth of it counts as at once.

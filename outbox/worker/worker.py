@@ -34,8 +34,8 @@ class WorkerPass:
 
     claimed: int
     fates: Mapping[str, int]
-    told: int = 0
-    """Events that handlers were told."""
+    handled: int = 0
+    """Events that handlers have handled."""
 
 
 class Worker:
@@ -84,7 +84,7 @@ class Worker:
         ended = asyncio.Event()
         living = asyncio.create_task(self.life.run(self.database, ended))
         settling = asyncio.create_task(self.settler.run())
-        telling = asyncio.create_task(
+        handling = asyncio.create_task(
             keep_expanding(self.database, stop, self.life.passes)
             if self._handlers is None
             else self._handlers.run(stop, self.life.passes, self.settler.settled)
@@ -111,7 +111,7 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.settler.drain(), self.settings.lease)
         settling.cancel()
-        await telling
+        await handling
         ended.set()
         hastening.cancel()
         await asyncio.gather(hastening, listening, living, settling, *checking, return_exceptions=True)

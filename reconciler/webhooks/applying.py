@@ -187,7 +187,7 @@ async def _emit_fact(connection: AsyncConnection[Any], event_row: UUID, what: Re
         explained=no_news or await key_rotation.is_cancelled(connection, match.row_id, provider_key(event.key)),
     )  # fmt: skip
     match told:
-        case "told":
+        case "emitted":
             return "later_fact"
         case "early":
             return "early"

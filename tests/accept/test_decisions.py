@@ -71,7 +71,7 @@ def test_the_decision_of_each_place(
     assert type(decision) is expected
     assert decision.intent_id == intent  # type: ignore[union-attr]
     if isinstance(decision, InProgress):
-        assert decision.step == status
+        assert decision.status == status
     if isinstance(decision, InProgress | Unknown):
         assert decision.retry_after >= 1
 

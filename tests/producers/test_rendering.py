@@ -14,7 +14,7 @@ from producers.application import Application, synced
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.values.errors import ParamsInvalid
 from idem.outbox.worker import freezing
-from idem.outbox.worker.freezing import BATCH, TURNS, Freezer
+from idem.outbox.worker.freezing import BATCH, THREADS, Freezer
 from idem.outbox.worker.worker import Worker
 from idem.sweeper.daemon import Sweeper
 
@@ -186,7 +186,7 @@ async def test_code_that_hangs_holds_nobody_up(spine: Spine, application: Applic
 
     code(spine, request=request)
     freezer = Freezer(spine.database, spine.catalogue, time_limit=0.3)
-    hanging = [application.accepted(f"bad{n}", {"amount": 1, "bad": True}) for n in range(TURNS)]
+    hanging = [application.accepted(f"bad{n}", {"amount": 1, "bad": True}) for n in range(THREADS)]
     other = application.accepted("other", operation="pay.keyless")
     try:
         await freezer.once()

@@ -14,10 +14,9 @@ import typer
 
 from idem.cli import daemons
 from idem.cli.base import opening
-from idem.cli.base.application import App
-from idem.cli.base.options import Config, examples
+from idem.cli.base.option_groups import ProcessOptions, grouped
+from idem.cli.base.options import examples
 from idem.cli.base.output import say
-from idem.cli.daemons import WAIT, LogLevel, LogOption, MetricsHost, WaitOption
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -28,15 +27,12 @@ app = typer.Typer(no_args_is_help=True, help="Serve the HTTP API.", epilog=examp
 
 
 @app.command("run", epilog=examples("idem api run", "idem api run --host 0.0.0.0 --port 8080 --log json"))
+@grouped
 def run_api(
-    config: Config = None,
-    app: App = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; default api.host.")] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free; default api.port.")
     ] = None,
-    log: LogOption = "console",
-    log_level: LogLevel = "info",
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -46,8 +42,8 @@ def run_api(
             show_default="none",
         ),
     ] = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    wait: WaitOption = WAIT,
+    *,
+    options: ProcessOptions,
 ) -> None:
     """Serve the HTTP API and the webhooks until SIGTERM; then answer the running requests and exit with code 0.
 
@@ -55,9 +51,8 @@ def run_api(
     """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
-        settings = found.settings.api
-        at = settings.host if host is None else host, settings.port if port is None else port
-        beside = None if metrics_port is None else (metrics_host, metrics_port)
+        at = opening.listen_at(found.settings.api, host, port)
+        beside = None if metrics_port is None else (options.metrics_host, metrics_port)
         from idem.outbox.daemon.daemon import stop_on_signals
         from idem.outbox.http_server.serving import listen
 
@@ -65,15 +60,7 @@ def run_api(
             async with probes(beside, stop, "api"):
                 await serve_until(database, catalogue, found, listen(*at), stop)
 
-    daemons.run_daemon(
-        config,
-        "api",
-        run,
-        log=log,
-        level=log_level,
-        wait=wait,
-        pool=lambda found: opening.pool(found, found.settings.api),
-    )
+    daemons.run_daemon(options, "api", run, pool=lambda found: opening.pool(found, found.settings.api))
 
 
 @contextlib.asynccontextmanager

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from idem.cli import db
 from idem.cli.base import opening, start_checks, streams
-from idem.cli.base.application import App, application
-from idem.cli.base.options import Config, Json, examples
+from idem.cli.base.application import application
+from idem.cli.base.option_groups import DaemonOptions, ProcessOptions, grouped
+from idem.cli.base.options import Json, examples
 from idem.cli.base.output import as_json, say, table
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from idem.outbox.domain.catalogue import Catalogue
     from idem.outbox.worker.worker import Worker
     from idem.reconciler.daemon import Reconciler
+    from idem.sweeper.daemon import Sweeper
 
 worker = typer.Typer(
     no_args_is_help=True, help="Claim due rows and call providers.", epilog=examples("idem worker run")
@@ -35,21 +37,6 @@ reconciler = typer.Typer(
     no_args_is_help=True, help="Settle calls whose outcome is unknown.", epilog=examples("idem reconciler run")
 )
 
-LogOption: TypeAlias = Annotated[Literal["console", "json"], typer.Option("--log", help="Format of log lines.")]
-LogLevel: TypeAlias = Annotated[
-    Literal["debug", "info", "warning", "error"], typer.Option("--log-level", help="Lowest level to log.")
-]
-MetricsPort: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics on this port; default: none.")
-]
-MetricsHost: TypeAlias = Annotated[str, typer.Option(help="Address to serve metrics on.")]
-
-WaitOption: TypeAlias = Annotated[
-    float,
-    typer.Option(min=0, help="How long to retry the database at start-up before giving up, in seconds."),
-]
-WAIT = 30.0
-
 RunOption: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
 Pool: TypeAlias = Callable[["Configuration"], tuple[int, "Timeouts"]]
 
@@ -58,126 +45,83 @@ SIZE: Final = 4
 
 
 @worker.command("run", epilog=examples("idem worker run", "idem worker run --log json --metrics-port 9101"))
-def run_worker(
-    config: Config = None,
-    app: App = None,
-    log: LogOption = "console",
-    log_level: LogLevel = "info",
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    wait: WaitOption = WAIT,
-) -> None:
+@grouped
+def run_worker(options: DaemonOptions) -> None:
     """Claim due rows and call providers until SIGTERM; then finish the running calls and exit with code 0.
 
     With an application, also run its handlers of settled intents.
     """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
-        from idem.outbox.daemon.daemon import stop_on_signals
+        await _until_signal(worker_of(options.config, database, catalogue, found))
 
-        with stop_on_signals() as stop:
-            await worker_of(config, database, catalogue, found).run(stop)
-
-    run_daemon(config, "worker", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
+    run_daemon(options, "worker", run, port=options.metrics_port)
 
 
 @sweeper.command("run", epilog=examples("idem sweeper run", "idem sweeper run --once --json"))
+@grouped
 def run_sweeper(
-    config: Config = None,
-    app: App = None,
     once: Annotated[bool, typer.Option("--once", help="Run one pass and exit.")] = False,
-    log: LogOption = "console",
-    log_level: LogLevel = "info",
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    wait: WaitOption = WAIT,
     as_data: Json = False,
+    *,
+    options: DaemonOptions,
 ) -> None:
     """End claims whose lease has expired, hold rows that are too old, expire keys, until SIGTERM."""
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> Any:
-        from idem.outbox.daemon.daemon import stop_on_signals
         from idem.sweeper.daemon import Sweeper
 
         daemon = Sweeper(database, catalogue, found.settings.sweeper)
-        if once:
-            return await daemon.run_once()
-        with stop_on_signals() as stop:
-            return await daemon.run(stop)
+        return await (daemon.run_once() if once else _until_signal(daemon))
 
-    done = run_daemon(
-        config,
-        "sweeper",
-        run,
-        log=log,
-        level=log_level,
-        port=metrics_port,
-        host=metrics_host,
-        wait=0.0 if once else wait,
-    )
+    options = replace(options, wait=0.0) if once else options
+    done = run_daemon(options, "sweeper", run, port=options.metrics_port)
     if once:
         show_pass(done, as_data=as_data)
 
 
 @reconciler.command("run", epilog=examples("idem reconciler run", "idem reconciler run --log json"))
-def run_reconciler(
-    config: Config = None,
-    app: App = None,
-    log: LogOption = "console",
-    log_level: LogLevel = "info",
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    wait: WaitOption = WAIT,
-) -> None:
+@grouped
+def run_reconciler(options: DaemonOptions) -> None:
     """Ask providers about unknown calls, apply proofs, redrive where that is safe, until SIGTERM."""
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
-        from idem.outbox.daemon.daemon import stop_on_signals
+        await _until_signal(reconciler_of(database, catalogue, found))
 
-        with stop_on_signals() as stop:
-            await reconciler_of(database, catalogue, found).run(stop)
+    run_daemon(options, "reconciler", run, port=options.metrics_port)
 
-    run_daemon(config, "reconciler", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
+
+async def _until_signal(daemon: Worker | Sweeper | Reconciler) -> None:
+    from idem.outbox.daemon.daemon import stop_on_signals
+
+    with stop_on_signals() as stop:
+        await daemon.run(stop)
 
 
 @streams.unblocked()
 def run_daemon(
-    config: Path | None,
-    name: str,
-    run: RunOption,
-    *,
-    log: str,
-    level: str,
-    wait: float,
-    port: int | None = None,
-    host: str = "",
-    pool: Pool | None = None,
+    options: ProcessOptions, name: str, run: RunOption, *, port: int | None = None, pool: Pool | None = None
 ) -> Any:
     """Run a daemon with this configuration. Any error at the start ends it with a message.
 
-    It serves metrics on `port` and `host`. `pool` gives the number of connections and their timeouts, if they differ
-    from a daemon's defaults. It waits up to `wait` seconds for a database that is down, because a restart during an
+    It serves metrics on `port`. `pool` gives the number of connections and their timeouts, if they differ from a
+    daemon's defaults. It waits up to `options.wait` seconds for a database that is down, because a restart during an
     outage is normal.
     """
     from idem.outbox.http_server import descriptors
     from idem.outbox.observe import telemetry
 
-    found = opening.configuration(config)
-    address = opening.address(config)
+    found, address = opening.configuration(options.config), opening.address(options.config)
     descriptors.raise_limit()
-    telemetry.set_up(json=log == "json", level=level)
+    telemetry.set_up(json=options.log == "json", level=options.log_level)
 
-    async def checks() -> None:
-        await check_database(config, name)
-        await check_environment(config, found)
-
-    asyncio.run(start_checks.ready(address, name, wait, checks))
+    asyncio.run(check_start(options.config, found, address, name, options.wait))
     beside = None
     if port is not None:
         from idem.outbox.http_server.side_server import Beside
 
-        beside = Beside(host, port, name=name)
-        say(f"metrics on http://{opening.in_url(host)}:{port}/metrics")
+        beside = Beside(options.metrics_host, port, name=name)
+        say(f"metrics on http://{opening.in_url(options.metrics_host)}:{port}/metrics")
 
     async def started() -> Any:
         async with connected(found, address, name, pool) as database:
@@ -208,24 +152,24 @@ async def connected(
         await database.close()
 
 
-async def check_database(config: Path | None, name: str) -> None:
-    """Check the database. Raises ConfigError if idem cannot work on it, OperatorRefused for a wrong schema version.
+async def check_start(config: Path | None, found: Configuration, address: Address, name: str, wait: float) -> None:
+    """Make the start checks of a daemon until they pass, for at most `wait` seconds, and print where it will write.
 
-    Logs a warning if the connection is not encrypted.
+    Raises ConfigError if idem cannot work on the database, or if it belongs to another environment, OperatorRefused for
+    a wrong schema version. Logs a warning if the connection is not encrypted.
     """
     from idem.outbox.database import encryption
     from idem.outbox.observe import daemon_events
 
-    async with opening.connected(config) as connection:
-        if (reader := encryption.readable(connection)) is not None:
-            daemon_events.not_encrypted(name, reader)
-    await asyncio.to_thread(db.require_schema, config)
+    async def checks() -> None:
+        async with opening.connected(config) as connection:
+            if (reader := encryption.readable(connection)) is not None:
+                daemon_events.not_encrypted(name, reader)
+        await asyncio.to_thread(db.require_schema, config)
+        async with opening.connected(config) as connection:
+            await opening.announce(connection, found.settings.environment)
 
-
-async def check_environment(config: Path | None, found: Configuration) -> None:
-    """Print where this will write. Raises ConfigError if the database belongs to another environment."""
-    async with opening.connected(config) as connection:
-        await opening.announce(connection, found.settings.environment)
+    await start_checks.ready(address, name, wait, checks)
 
 
 def worker_of(config: Path | None, database: Database, catalogue: Catalogue, found: Configuration) -> Worker:

@@ -10,30 +10,26 @@ import typer
 
 from idem.cli.base import opening
 from idem.cli.base.application import App
+from idem.cli.base.option_groups import ListFilters, OperatorOptions, grouped
 from idem.cli.base.options import (
-    AccountOption,
     ByOption,
     Config,
     Id,
     Json,
-    Label,
     Limit,
     Params,
     ProviderOption,
-    Reference,
     SinceOption,
     Sure,
     Unmask,
-    Until,
     Why,
-    Yes,
     an_id,
     examples,
     moment,
     who,
 )
 from idem.cli.base.output import age, as_json, fields, say, table
-from idem.cli.operator import names
+from idem.cli.operator import lists
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -50,15 +46,11 @@ ReasonCode = Annotated[str | None, typer.Option("--reason-code", help="Only entr
 
 
 @app.command("list", epilog=examples("idem dlq list", "idem dlq list --provider bank --since 2h --json"))
+@grouped
 def list_(
+    filters: ListFilters,
     config: Config = None,
     reason_code: ReasonCode = None,
-    provider: ProviderOption = None,
-    account: AccountOption = None,
-    label: Label = None,
-    reference: Reference = None,
-    since: SinceOption = None,
-    until: Until = None,
     all_: Annotated[bool, typer.Option("--all", help="Include resolved entries.")] = False,
     after: Annotated[
         Id | None,
@@ -68,9 +60,12 @@ def list_(
     as_data: Json = False,
 ) -> None:
     """List dead letters, oldest first. In the JSON, `next` is the --after of the next page."""
-    filters = {"reason": checked(reason_code), "provider": provider, "account": account, "label": label,
-               "reference": reference, "resolved": all_, "limit": limit}  # fmt: skip
-    found = asyncio.run(_list(config, since, until, after, filters))
+    from idem.outbox.operator import id_prefixes, listing
+
+    found = lists.read(
+        config, filters, listing.dead_letters, page=("after", after, id_prefixes.dead_letter),
+        reason=checked(reason_code), resolved=all_, limit=limit,
+    )  # fmt: skip
     following = found[-1]["id"] if len(found) == limit else None
     if as_data:
         as_json({"dead_letters": found, "next": following})
@@ -84,21 +79,6 @@ def list_(
     )  # fmt: skip
     if following is not None:
         say(f"more: --after {following}")
-
-
-async def _list(
-    config: Path | None, since: str | None, until: str | None, after: Any, filters: dict[str, Any]
-) -> list[dict[str, Any]]:
-    from idem.outbox.operator import id_prefixes, listing
-
-    start, end = moment(since), moment(until, "--until")
-    async with opening.connected(config) as connection:
-        last = None if after is None else await id_prefixes.dead_letter(connection, after)
-        times = await opening.times(connection, start, end)
-        found = await listing.dead_letters(connection, after=last, **times, **filters)
-        if not found:
-            await names.note(config, connection, provider=filters["provider"], account=filters["account"])
-        return found
 
 
 def checked(reason_code: str | None) -> str | None:
@@ -160,6 +140,7 @@ def show(
         f'idem dlq resolve {ID} --as closed --reason "refunded by hand"',
     )
 )
+@grouped
 def resolve(
     letter: Letter,
     as_: Annotated[
@@ -172,8 +153,6 @@ def resolve(
         ),
     ],
     reason: Why,
-    config: Config = None,
-    app: App = None,
     reference: Annotated[str | None, typer.Option(help="The provider's reference of the object, e.g. ch_123.")] = None,
     outcome: Annotated[
         Literal["succeeded", "refused"], typer.Option(help="With --as completed: how it ended at the provider.")
@@ -199,9 +178,8 @@ def resolve(
         ),
     ] = False,
     know_it_did_not_happen: Sure = False,
-    by: ByOption = None,
-    yes: Yes = False,
-    as_data: Json = False,
+    *,
+    options: OperatorOptions,
 ) -> None:
     """Record the outcome of a dead letter's intent. Shows what will happen and asks first.
 
@@ -211,14 +189,14 @@ def resolve(
     """
     from idem.cli.operator import decision
 
-    options = decision.DecisionOptions(as_, reason, who(by), know_it_did_not_happen)
+    wanted = decision.DecisionOptions(as_, reason, know_it_did_not_happen)
     if as_ == "completed":
         final = decision.final(outcome, reference, provider_status, field or [])
         given = decision.answer(answer, answer_status, outcome)
-        options = decision.DecisionOptions(as_, reason, who(by), False, final, given, unchecked=unchecked)
+        wanted = decision.DecisionOptions(as_, reason, False, final, given, unchecked=unchecked)
     elif unchecked:
         raise typer.BadParameter("it goes with --as completed", param_hint="--unchecked")
-    asyncio.run(decision.resolve(config, letter, options, yes=yes, as_data=as_data))
+    asyncio.run(decision.resolve(options, letter, wanted))
 
 
 @app.command(
@@ -228,6 +206,7 @@ def resolve(
         'idem dlq redrive --provider bank --reason-code too_late --since 1d --expect 12 --reason "the outage is over"',
     )
 )
+@grouped
 def redrive(
     letter: Annotated[
         Id | None,
@@ -236,8 +215,6 @@ def redrive(
         ),
     ] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why: kept in the evidence. Required.")] = None,
-    config: Config = None,
-    app: App = None,
     provider: ProviderOption = None,
     reason_code: ReasonCode = None,
     since: SinceOption = None,
@@ -255,9 +232,8 @@ def redrive(
         ),
     ] = False,
     know_it_did_not_happen: Sure = False,
-    by: ByOption = None,
-    yes: Yes = False,
-    as_data: Json = False,
+    *,
+    options: OperatorOptions,
 ) -> None:
     """Retry intents under the same provider key: one intent, or all of a provider or reason.
 
@@ -274,8 +250,8 @@ def redrive(
             raise typer.BadParameter("name one dead letter or give a selection, not both")
         from idem.cli.operator import decision
 
-        options = decision.DecisionOptions("redrive", reason, who(by), know_it_did_not_happen, new_key=new_provider_key)
-        asyncio.run(decision.resolve(config, letter, options, yes=yes, as_data=as_data))
+        wanted = decision.DecisionOptions("redrive", reason, know_it_did_not_happen, new_key=new_provider_key)
+        asyncio.run(decision.resolve(options, letter, wanted))
         return
     if all(each is None for each in chosen):
         raise typer.BadParameter("name a dead letter, or select entries with --provider, --reason-code or --since")
@@ -285,27 +261,13 @@ def redrive(
         raise typer.BadParameter("not possible in bulk: redrive unknown intents one by one")
     from idem.cli.operator import bulk
 
-    asyncio.run(
-        bulk.redrive(
-            config, bulk.Selection(*chosen), by=who(by), reason=reason, expect=expect, rate=rate, yes=yes,
-            as_data=as_data,
-        )
-    )  # fmt: skip
+    asyncio.run(bulk.redrive(options, bulk.Selection(*chosen), reason=reason, expect=expect, rate=rate))
 
 
 @app.command(epilog=examples(f'idem dlq discard {ID} --reason "a test event of the bank\'s"'))
-def discard(
-    letter: Letter,
-    reason: Why,
-    config: Config = None,
-    app: App = None,
-    by: ByOption = None,
-    yes: Yes = False,
-    as_data: Json = False,
-) -> None:
+@grouped
+def discard(letter: Letter, reason: Why, *, options: OperatorOptions) -> None:
     """Close an entry that belongs to no intent (an unmatched webhook, a discrepancy). idem never discards an intent."""
     from idem.cli.operator import decision
 
-    asyncio.run(
-        decision.resolve(config, letter, decision.DecisionOptions("discard", reason, who(by)), yes=yes, as_data=as_data)
-    )
+    asyncio.run(decision.resolve(options, letter, decision.DecisionOptions("discard", reason)))

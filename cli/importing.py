@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from idem.cli.base import opening
-from idem.cli.base.application import App
-from idem.cli.base.options import ByOption, Config, Json, Yes, confirm, examples, who
+from idem.cli.base.option_groups import OperatorOptions, grouped
+from idem.cli.base.options import confirm, examples
 from idem.cli.base.output import as_json, say
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ SHOWN = 20
 """How many wrong lines to show; the JSON has more."""
 
 
+@grouped
 def take_over(
     file: Annotated[
         Path,
@@ -38,8 +39,6 @@ def take_over(
             show_default=False,
         ),
     ] = "",
-    config: Config = None,
-    app: App = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every line and write nothing.")] = False,
     not_sent_before: Annotated[
         bool,
@@ -49,9 +48,8 @@ def take_over(
             "their keys. Required after a restore that lost commits.",
         ),
     ] = False,
-    by: ByOption = None,
-    yes: Yes = False,
-    as_data: Json = False,
+    *,
+    options: OperatorOptions,
 ) -> None:
     """Import a live outbox from a file of JSON lines, one object per request (docs/adopt/live-system.md).
 
@@ -66,11 +64,9 @@ def take_over(
         )
     if not dry_run and not reason.strip():
         raise typer.BadParameter("give a --reason, or check the file first with --dry-run")
-    found = asyncio.run(
-        _import(file, config, reason=reason, by=who(by), yes=yes, dry_run=dry_run, not_sent_before=not_sent_before)
-    )
+    found = asyncio.run(_import(options, file, reason=reason, dry_run=dry_run, not_sent_before=not_sent_before))
     against = None if not_sent_before or found.wrong else found.against
-    if as_data:
+    if options.as_data:
         as_json(
             {
                 "lines": found.lines,
@@ -90,20 +86,20 @@ def take_over(
 
 
 async def _import(
-    file: Path, config: Path | None, *, reason: str, by: str, yes: bool, dry_run: bool, not_sent_before: bool
+    options: OperatorOptions, file: Path, *, reason: str, dry_run: bool, not_sent_before: bool
 ) -> ImportReport:
     from idem.outbox.importing import takeover
 
-    known = opening.configuration(config)
-    catalogue = opening.catalogue(known)
-    async with opening.deciding(config, known) as connection:
+    async with opening.deciding(options.config) as (connection, catalogue):
         with file.open("rb") as lines:
             found = await takeover.check(connection, catalogue, lines)
         if dry_run or found.wrong or not found.new or (found.against and not not_sent_before):
             return found
-        confirm(f"Import {sum(found.new.values())} of {found.lines} lines?", yes=yes)
+        confirm(f"Import {sum(found.new.values())} of {found.lines} lines?", yes=options.yes)
         with file.open("rb") as lines:
-            return await takeover.take_over(connection, catalogue, lines, checked=found, by=by, reason=reason)
+            return await takeover.take_over(
+                connection, catalogue, lines, checked=found, by=options.operator, reason=reason
+            )
 
 
 def _show(found: ImportReport, dry_run: bool, against: str | None) -> None:

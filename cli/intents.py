@@ -4,39 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import typer
 
 from idem.cli.base import opening
-from idem.cli.base.application import App
+from idem.cli.base.option_groups import ListFilters, OperatorOptions, grouped
 from idem.cli.base.options import (
-    AccountOption,
     ByOption,
     Config,
     Id,
     Json,
-    Label,
     Limit,
     Params,
-    ProviderOption,
-    Reference,
-    SinceOption,
     Sure,
     Unmask,
-    Until,
     Why,
-    Yes,
     an_id,
     confirm,
     examples,
-    moment,
     who,
 )
 from idem.cli.base.output import age, as_json, say, table
-from idem.cli.operator import names
+from idem.cli.operator import lists
 from idem.outbox.values.errors import OperatorRefused
 
 app = typer.Typer(
@@ -58,18 +49,14 @@ State = Annotated[
     "list",
     epilog=examples("idem intents list --tenant acme --state failed_retryable", "idem intents list --key K --json"),
 )
+@grouped
 def list_(
+    filters: ListFilters,
     config: Config = None,
     tenant: Annotated[str | None, typer.Option(help="Only intents of this tenant.")] = None,
     state: State = None,
     operation: Annotated[str | None, typer.Option(help="Only intents of this operation.")] = None,
-    provider: ProviderOption = None,
     key: Annotated[str | None, typer.Option(help="Only intents with this idempotency key.")] = None,
-    account: AccountOption = None,
-    label: Label = None,
-    reference: Reference = None,
-    since: SinceOption = None,
-    until: Until = None,
     before: Annotated[
         Id | None,
         typer.Option(
@@ -80,11 +67,11 @@ def list_(
     as_data: Json = False,
 ) -> None:
     """List intents, newest first. In the JSON, `next` is the --before of the next page."""
-    found = asyncio.run(
-        _list(
-            config, tenant=tenant, state=state, operation=operation, provider=provider, key=key, account=account,
-            label=label, reference=reference, since=since, until=until, before=before, limit=limit,
-        )
+    from idem.outbox.operator import id_prefixes, listing
+
+    found = lists.read(
+        config, filters, listing.intents, page=("before", before, id_prefixes.intent), tenant=tenant, state=state,
+        operation=operation, key=key, limit=limit,
     )  # fmt: skip
     following = found[-1]["id"] if len(found) == limit else None
     if as_data:
@@ -104,23 +91,6 @@ def list_(
         say(f"more: --before {following}")
 
 
-async def _list(
-    config: Path | None, *, since: str | None, until: str | None, before: Any, **filters: Any
-) -> list[dict[str, Any]]:
-    from idem.outbox.operator import id_prefixes, listing
-
-    start, end = moment(since), moment(until, "--until")
-    async with opening.connected(config) as connection:
-        times = await opening.times(connection, start, end)
-        last = None if before is None else await id_prefixes.intent(connection, before)
-        found = await listing.intents(connection, before=last, **times, **filters)
-        if not found:
-            await names.note(
-                config, connection, **{name: filters[name] for name in ("provider", "account", "operation")}
-            )
-        return found
-
-
 @app.command(epilog=examples("idem intents show 0193b6a0-0000-7000-8000-000000000000 --json"))
 def show(
     intent: Intent,
@@ -132,22 +102,20 @@ def show(
 ) -> None:
     """Show one intent: its state and its timeline."""
     from idem.cli.operator.timeline import show_intent
-
-    found = asyncio.run(_show(config, intent, params, who(by) if unmask else None))
-    if as_data:
-        as_json(found)
-    else:
-        show_intent(found)
-
-
-async def _show(config: Path | None, prefix: Any, params: bool, unmask: str | None) -> dict[str, Any]:
     from idem.outbox.operator import id_prefixes, listing, unmasking
 
-    async with opening.connected(config) as connection:
-        intent = await id_prefixes.intent(connection, prefix)
-        if unmask is not None:
-            await unmasking.note(connection, intent, by=unmask)
-        return known(await listing.intent(connection, intent, params=params, unmask=unmask is not None), intent)
+    async def read() -> dict[str, Any]:
+        async with opening.connected(config) as connection:
+            found = await id_prefixes.intent(connection, intent)
+            if unmask:
+                await unmasking.note(connection, found, by=who(by))
+            return known(await listing.intent(connection, found, params=params, unmask=unmask), found)
+
+    shown = asyncio.run(read())
+    if as_data:
+        as_json(shown)
+    else:
+        show_intent(shown)
 
 
 def known(found: dict[str, Any] | None, intent: UUID) -> dict[str, Any]:
@@ -160,27 +128,17 @@ def known(found: dict[str, Any] | None, intent: UUID) -> dict[str, Any]:
 @app.command(
     epilog=examples('idem intents cancel 0193b6a0-0000-7000-8000-000000000000 --reason "ordered twice, ticket 4711"')
 )
-def cancel(
-    intent: Intent,
-    reason: Why,
-    config: Config = None,
-    app: App = None,
-    by: ByOption = None,
-    sure: Sure = False,
-    yes: Yes = False,
-    as_data: Json = False,
-) -> None:
+@grouped
+def cancel(intent: Intent, reason: Why, sure: Sure = False, *, options: OperatorOptions) -> None:
     """Cancel an intent that was not executed. Its key then answers 409 `cancelled`."""
-    asyncio.run(_cancel(config, intent, who(by), reason, sure, yes, as_data))
+    asyncio.run(_cancel(options, intent, reason, sure))
 
 
-async def _cancel(config: Path | None, prefix: Any, by: str, reason: str, sure: bool, yes: bool, as_data: bool) -> None:
+async def _cancel(options: OperatorOptions, prefix: Any, reason: str, sure: bool) -> None:
     from idem.cli.operator.preview import CANCEL, prospects
     from idem.outbox.operator import actions, id_prefixes, listing
 
-    configuration = opening.configuration(config)
-    catalogue = opening.catalogue(configuration)
-    async with opening.deciding(config, configuration) as connection:
+    async with opening.deciding(options.config) as (connection, catalogue):
         intent = await id_prefixes.intent(connection, prefix)
         found = known(await listing.intent(connection, intent), intent)
         held = await actions.snapshot(connection, intent)
@@ -188,12 +146,12 @@ async def _cancel(config: Path | None, prefix: Any, by: str, reason: str, sure: 
             if each.command == CANCEL:
                 say(f"intent {intent} ({found['operation']}, {found['label'] or 'no label'}): {each.text}")
         if held is not None:
-            confirm("Cancel it?", yes=yes)
+            confirm("Cancel it?", yes=options.yes)
         done = await actions.cancel(
-            connection, catalogue, intent, by=by, reason=reason, version=held.row.version if held else None,
-            know_it_did_not_happen=sure,
+            connection, catalogue, intent, by=options.operator, reason=reason,
+            version=held.row.version if held else None, know_it_did_not_happen=sure,
         )  # fmt: skip
-    if as_data:
+    if options.as_data:
         as_json(asdict(done))
     else:
         typer.echo(f"intent {intent} is cancelled")

@@ -10,6 +10,7 @@ import typer
 from idem.cli.base import opening
 from idem.cli.base.application import App
 from idem.cli.base.failures import FINDINGS, INCOMPLETE
+from idem.cli.base.option_groups import ProcessOptions
 from idem.cli.base.options import Config, Json, SinceOption, examples, moment
 from idem.cli.base.output import age, as_json, table
 from idem.cli.daemons import reconciler_of, run_daemon, show_pass
@@ -90,7 +91,8 @@ def reconcile(
             left = await listing.unknowns(connection, awaiting=True)
         return asdict(done) | {"left": left, "ledger": seen}
 
-    result = run_daemon(config, "reconcile", run, log="console", level="warning", port=None, host="", wait=0.0)
+    options = ProcessOptions(config=config, app=app, log_level="warning", wait=0.0)
+    result = run_daemon(options, "reconcile", run)
     left, seen = result.pop("left"), result.pop("ledger")
     if as_data:
         as_json(result | {"left": left, "ledger": None if seen is None else seen.as_data()})

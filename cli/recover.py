@@ -6,14 +6,13 @@ import asyncio
 import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from idem.cli.base import opening
-from idem.cli.base.application import App
-from idem.cli.base.options import ByOption, Config, Json, Why, Yes, confirm, examples, who
+from idem.cli.base.option_groups import OperatorOptions, grouped
+from idem.cli.base.options import Why, confirm, examples
 from idem.cli.base.output import as_json, say
 
 if TYPE_CHECKING:
@@ -25,10 +24,9 @@ EXAMPLES = examples(
 )
 
 
+@grouped
 def recover(
     reason: Why,
-    config: Config = None,
-    app: App = None,
     lost: Annotated[
         bool,
         typer.Option(
@@ -42,9 +40,8 @@ def recover(
             help="The database lost nothing: rows that the change made unknown get their earlier status back.",
         ),
     ] = False,
-    by: ByOption = None,
-    yes: Yes = False,
-    as_data: Json = False,
+    *,
+    options: OperatorOptions,
 ) -> None:
     """State what a change of the database lost. idem cannot notice a restored snapshot: begin with --lost.
 
@@ -54,8 +51,8 @@ def recover(
     """
     if lost == lossless:
         raise typer.BadParameter("give either --lost or --lossless: did the change of the database lose commits?")
-    done = asyncio.run(_recover(config, lost=lost, reason=reason, by=who(by), yes=yes))
-    if as_data:
+    done = asyncio.run(_recover(options, lost=lost, reason=reason))
+    if options.as_data:
         as_json(dataclasses.asdict(done))
     else:
         for line in _told(done, lost=lost):
@@ -105,21 +102,21 @@ def _told(done: Recovered, *, lost: bool) -> Iterator[str]:
         )
 
 
-async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> Recovered:
+async def _recover(options: OperatorOptions, *, lost: bool, reason: str) -> Recovered:
     from idem.outbox.observe import telemetry
     from idem.outbox.recovery import preview, quarantine, release
 
     telemetry.set_up(json=False, level="warning")
-    catalogue = opening.catalogue(opening.configuration(config))
-    async with opening.writing(config, catalogue.environment) as connection:
+    catalogue, by = opening.catalogue(opening.configuration(options.config)), options.operator
+    async with opening.writing(options.config, catalogue.environment) as connection:
         if not lost:
-            confirm("Give the rows that the change made unknown their earlier status back?", yes=yes)
+            confirm("Give the rows that the change made unknown their earlier status back?", yes=options.yes)
             released = await release.lossless(connection, catalogue, by=by, reason=reason)
             return Recovered(released.rows, "as before", waiting=released.waiting)
-        if not yes:
+        if not options.yes:
             for line in _foreseen(await preview.foreseen(connection, catalogue)):
                 say(line)
-        confirm("Doubt all these rows?", yes=yes)
+        confirm("Doubt all these rows?", yes=options.yes)
         found = await quarantine.lost(connection, catalogue, by=by, reason=reason)
         return Recovered(found.unknown, "unknown", found.left, _until(found.left_for), found.open, found.waiting)
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
 from idem.cli import daemons
 from idem.cli.base import opening, start_checks, streams
-from idem.cli.base.application import App
-from idem.cli.base.options import Config, examples
-from idem.cli.daemons import WAIT, LogLevel, LogOption, MetricsHost, WaitOption
+from idem.cli.base.option_groups import ProcessOptions, grouped
+from idem.cli.base.options import examples
 from idem.cli.group import one_process
-
-if TYPE_CHECKING:
-    from idem.outbox.database.address import Address
 
 Host: TypeAlias = Annotated[
     str | None, typer.Option(help="Address for the API to listen on; default api.host.", show_default=False)
@@ -38,9 +34,8 @@ EXAMPLES = examples(
 )
 
 
+@grouped
 def run(
-    config: Config = None,
-    app: App = None,
     workers: Workers = 1,
     host: Host = None,
     port: Port = None,
@@ -51,8 +46,6 @@ def run(
             "--single-process", help="Run everything in one process and one event loop, for small installations."
         ),
     ] = False,
-    log: LogOption = "console",
-    log_level: LogLevel = "info",
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -63,8 +56,8 @@ def run(
             "separate thread.",
         ),
     ] = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    wait: WaitOption = WAIT,
+    *,
+    options: ProcessOptions,
 ) -> None:
     """Run the API with the webhooks, workers, sweeper and reconciler until SIGTERM; then exit with code 0.
 
@@ -85,38 +78,26 @@ def run(
     from idem.outbox.observe import telemetry
 
     with streams.unblocked(), stop_on_signals() as stop:
+        config = options.config
         found, address = opening.configuration(config), opening.address(config)
-        telemetry.set_up(json=log == "json", level=log_level)
-        at = found.settings.api.host if host is None else host, found.settings.api.port if port is None else port
-        beside = None if metrics_port is None else (metrics_host, metrics_port)
+        telemetry.set_up(json=options.log == "json", level=options.log_level)
+        at = opening.listen_at(found.settings.api, host, port)
+        beside = None if metrics_port is None else (options.metrics_host, metrics_port)
         for each in (at if api else None, beside):
             if each is not None:
                 listen(*each).close()
         longest = patience(found)
-        asyncio.run(_check(config, address, wait, "run" if single_process else "supervisor"))
+        name = "run" if single_process else "supervisor"
+        asyncio.run(daemons.check_start(config, found, address, name, options.wait))
         if single_process:
             raise typer.Exit(one_process.run(config, found, address, at if api else None, beside, longest))
         with gathered(_environment(config), address, stop, patience=longest, grace=longest) as group:
-            lines = ("--log", log, "--log-level", log_level, "--wait", f"{wait:g}")
-            for number in range(1, workers + 1):
-                group.start("worker", *lines, name=f"worker-{number}")
-            for kind in ("sweeper", "reconciler"):
-                group.start(kind, *lines)
+            lines = ("--log", options.log, "--log-level", options.log_level, "--wait", f"{options.wait:g}")
+            group.start_daemons(workers, *lines)
             if api:
                 served = ("--metrics-host", beside[0], "--metrics-port", str(beside[1])) if beside is not None else ()
                 group.start("api", *lines, "--host", at[0], "--port", str(at[1]), *served)
             group.run()
-
-
-async def _check(config: Path | None, address: Address, wait: float, name: str) -> None:
-    """Make the start checks of every daemon once, under this name; an error ends the command."""
-    found = opening.configuration(config)
-
-    async def checks() -> None:
-        await daemons.check_database(config, name)
-        await daemons.check_environment(config, found)
-
-    await start_checks.ready(address, name, wait, checks)
 
 
 def _environment(config: Path | None) -> dict[str, str]:

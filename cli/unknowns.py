@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from idem.cli.base import opening
-from idem.cli.base.options import (
-    AccountOption,
-    Config,
-    Json,
-    Label,
-    Limit,
-    ProviderOption,
-    Reference,
-    SinceOption,
-    Until,
-    examples,
-    moment,
-)
+from idem.cli.base.option_groups import ListFilters, grouped
+from idem.cli.base.options import Config, Json, Limit, examples
 from idem.cli.base.output import age, as_json, table, text
-from idem.cli.operator import names
+from idem.cli.operator import lists
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,14 +29,10 @@ COLUMNS = (
 
 
 @app.command("list", epilog=examples("idem unknowns list", "idem unknowns list --provider bank --awaiting --json"))
+@grouped
 def list_(
+    filters: ListFilters,
     config: Config = None,
-    provider: ProviderOption = None,
-    account: AccountOption = None,
-    label: Label = None,
-    reference: Reference = None,
-    since: SinceOption = None,
-    until: Until = None,
     awaiting: Awaiting = False,
     limit: Limit = 100,
     as_data: Json = False,
@@ -58,8 +41,7 @@ def list_(
 
     --since and --until select by the time at which a call became unknown.
     """
-    filters = {"provider": provider, "account": account, "label": label, "reference": reference, "awaiting": awaiting}
-    found = asyncio.run(_found(config, since, until, filters, limit))
+    found = _read(config, filters, awaiting, limit)
     if as_data:
         as_json({"unknowns": found})
         return
@@ -71,25 +53,16 @@ def list_(
              age(u["next_lookup_in"]), age(u["replay_window_left"]), ", ".join(u["dead_letters"]) or None]
             for u in found
         ],
-        empty="no unknown call matches" if any((since, until, *filters.values())) else "no call is unknown",
+        empty="no unknown call matches" if awaiting or filters != ListFilters() else "no call is unknown",
         drop=("look-ups", "attempts", "account", "dead letters", "next look-up in", "provider", "status"),
     )  # fmt: skip
 
 
 @app.command(epilog=examples("idem unknowns export > unknowns.csv"))
-def export(
-    config: Config = None,
-    provider: ProviderOption = None,
-    account: AccountOption = None,
-    label: Label = None,
-    reference: Reference = None,
-    since: SinceOption = None,
-    until: Until = None,
-    awaiting: Awaiting = False,
-) -> None:
+@grouped
+def export(filters: ListFilters, config: Config = None, awaiting: Awaiting = False) -> None:
     """Print all unknown calls as CSV with their provider keys, to compare with a provider's own list."""
-    filters = {"provider": provider, "account": account, "label": label, "reference": reference, "awaiting": awaiting}
-    found = asyncio.run(_found(config, since, until, filters, 1_000_000))
+    found = _read(config, filters, awaiting, 1_000_000)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in found:
@@ -109,15 +82,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-async def _found(
-    config: Path | None, since: str | None, until: str | None, filters: dict[str, Any], limit: int
-) -> list[dict[str, Any]]:
+def _read(config: Path | None, filters: ListFilters, awaiting: bool, limit: int) -> lists.Records:
     from idem.outbox.operator import listing
 
-    start, end = moment(since), moment(until, "--until")
-    async with opening.connected(config) as connection:
-        times = await opening.times(connection, start, end)
-        found = await listing.unknowns(connection, **times, **filters, limit=limit)
-        if not found:
-            await names.note(config, connection, provider=filters["provider"], account=filters["account"])
-        return found
+    return lists.read(config, filters, listing.unknowns, awaiting=awaiting, limit=limit)

@@ -12,10 +12,9 @@ import typer
 
 from idem.cli import db
 from idem.cli.base import opening, start_checks, streams
-from idem.cli.base.application import App
-from idem.cli.base.options import Config, examples
+from idem.cli.base.option_groups import LogOptions, grouped
+from idem.cli.base.options import examples
 from idem.cli.base.output import say
-from idem.cli.daemons import LogLevel, LogOption
 from idem.cli.group import up_note
 from idem.cli.run import Host, Port, Workers
 from idem.outbox.values.errors import ConfigError
@@ -26,15 +25,14 @@ if TYPE_CHECKING:
 EXAMPLES = examples("idem up", "idem up --port 8081 --home /tmp/idem-up", "IDEM_DATABASE_URL=postgresql://… idem up")
 
 
+@grouped
 def up(
-    config: Config = None,
-    app: App = None,
     home: Annotated[Path, typer.Option(help="The folder for its data and files.")] = up_note.HOME,
     workers: Workers = 1,
     host: Host = None,
     port: Port = None,
-    log: LogOption = "console",
-    log_level: LogLevel = "info",
+    *,
+    options: LogOptions,
 ) -> None:
     """Run the API, worker, sweeper and reconciler here on an embedded database, and print how to call the API.
 
@@ -53,18 +51,17 @@ def up(
         stack.enter_context(streams.unblocked())
         stop = stack.enter_context(stop_on_signals())
         stack.enter_context(folder.claimed(home))
-        telemetry.set_up(json=log == "json", level=log_level)
-        bank, chosen = None, _chosen(config)
-        if chosen is None and not app:
+        telemetry.set_up(json=options.log == "json", level=options.log_level)
+        bank, chosen = None, _chosen(options.config)
+        if chosen is None and not options.app:
             made = sample(home)
             bank, chosen = made.bank, made.config
             say(f"there is no idem.toml here: a sample with a bank {'was written to' if made.new else 'is'} {chosen}")
         if chosen is not None:
-            os.environ["IDEM_CONFIG"] = str(chosen.absolute())
+            chosen = chosen.absolute()
+            os.environ["IDEM_CONFIG"] = str(chosen)
         found = opening.configuration(None)
-        address = _address(
-            found.settings.api.host if host is None else host, found.settings.api.port if port is None else port
-        )
+        address = _address(*opening.listen_at(found.settings.api, host, port))
         database = ""
         if not (os.environ.get(opening.URL) or found.settings.database.url or found.settings.database.url_from):
             database = stack.enter_context(folder.embedded(home))
@@ -75,28 +72,24 @@ def up(
         db.upgrade()
         token = asyncio.run(of_demo(database_at, home))
 
-        running = up_note.RunningGroup(
-            database, os.environ.get("IDEM_ENVIRONMENT", ""), None if chosen is None else str(chosen.absolute()), app
-        )
+        environment, named = os.environ.get("IDEM_ENVIRONMENT", ""), None if chosen is None else str(chosen)
+        running = up_note.RunningGroup(database, environment, named, options.app)
         stack.enter_context(up_note.noted(home, running))
         longest = patience(found)
         group = stack.enter_context(gathered(os.environ, database_at, stop, patience=longest, grace=0.0))
         if bank is not None:
             group.start("bank", "--settings", str(bank.absolute()))
-        lines = ("--log", log, "--log-level", log_level)
-        for number in range(1, workers + 1):
-            group.start("worker", *lines, name=f"worker-{number}")
-        for kind in ("sweeper", "reconciler"):
-            group.start(kind, *lines)
+        lines = ("--log", options.log, "--log-level", options.log_level)
+        group.start_daemons(workers, *lines)
         group.start("api", *lines, "--host", address.host, "--port", str(address.port))
         words = welcome.text(address, token, sorted(found.operations), chosen, database, sample=bank is not None)
-        told = False
+        announced = False
 
         def announce() -> None:
-            nonlocal told
-            if not told and address.answers():
+            nonlocal announced
+            if not announced and address.answers():
                 typer.echo(f"\n{words}\n")
-                told = True
+                announced = True
 
         group.run(announce, last=("bank",))
 

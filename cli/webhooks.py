@@ -9,10 +9,9 @@ import typer
 
 from idem.cli import daemons
 from idem.cli.base import opening
-from idem.cli.base.application import App
-from idem.cli.base.options import Config, examples
+from idem.cli.base.option_groups import DaemonOptions, grouped
+from idem.cli.base.options import examples
 from idem.cli.base.output import say
-from idem.cli.daemons import WAIT, LogLevel, LogOption, MetricsHost, MetricsPort, WaitOption
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -25,9 +24,8 @@ app = typer.Typer(
 
 
 @app.command("run", epilog=examples("idem webhooks run", "idem webhooks run --host 0.0.0.0 --log json"))
+@grouped
 def run_webhooks(
-    config: Config = None,
-    app: App = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on; default webhooks.host.", show_default=False)
     ] = None,
@@ -37,11 +35,8 @@ def run_webhooks(
             min=0, max=65535, help="Port to listen on, 0 for any free; default webhooks.port.", show_default=False
         ),
     ] = None,
-    log: LogOption = "console",
-    log_level: LogLevel = "info",
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    wait: WaitOption = WAIT,
+    *,
+    options: DaemonOptions,
 ) -> None:
     """Receive signed events at /webhooks/PROVIDER until SIGTERM; then finish the running requests and exit with code 0.
 
@@ -49,23 +44,11 @@ def run_webhooks(
     """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
-        settings = found.settings.webhooks
         say_addresses(catalogue)
-        await _serve(
-            database, catalogue, found, settings.host if host is None else host, settings.port if port is None else port
-        )
+        await _serve(database, catalogue, found, *opening.listen_at(found.settings.webhooks, host, port))
 
-    daemons.run_daemon(
-        config,
-        "webhooks",
-        run,
-        log=log,
-        level=log_level,
-        port=metrics_port,
-        host=metrics_host,
-        wait=wait,
-        pool=lambda found: opening.pool(found, found.settings.webhooks),
-    )
+    pool = lambda found: opening.pool(found, found.settings.webhooks)  # noqa: E731
+    daemons.run_daemon(options, "webhooks", run, port=options.metrics_port, pool=pool)
 
 
 def say_addresses(catalogue: Catalogue) -> None:

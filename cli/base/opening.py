@@ -229,13 +229,6 @@ async def time_of(connection: AsyncConnection[Any], moment: datetime | float | N
     return at
 
 
-async def times(
-    connection: AsyncConnection[Any], since: datetime | float | None, until: datetime | float | None
-) -> dict[str, Any]:
-    """The two time filters of a list."""
-    return {"since": await time_of(connection, since), "until": await time_of(connection, until)}
-
-
 INSTALLATION = "SELECT i.environment, current_database()::text, current_user::text FROM idem.installation i"
 
 
@@ -248,8 +241,8 @@ async def writing(config: Path | None, expected: str) -> AsyncIterator[AsyncConn
 
 
 @asynccontextmanager
-async def deciding(config: Path | None, found: Configuration) -> AsyncIterator[AsyncConnection[Any]]:
-    """The same for a decision about intents, with the checks that a daemon makes at its start.
+async def deciding(config: Path | None) -> AsyncIterator[tuple[AsyncConnection[Any], Catalogue]]:
+    """The same for a decision about intents, with what is configured and the checks that a daemon makes at its start.
 
     After a restore a row that looks unsent may have been sent; no decision is possible before idem notices the
     restore.
@@ -257,9 +250,10 @@ async def deciding(config: Path | None, found: Configuration) -> AsyncIterator[A
     from idem.outbox.observe import telemetry
 
     telemetry.set_up(json=False, level="warning")
+    found = configuration(config)
     async with writing(config, found.settings.environment) as connection:
         await guard(found)(connection)
-        yield connection
+        yield connection, catalogue(found)
 
 
 def guard(found: Configuration) -> Hook:
@@ -278,6 +272,11 @@ async def announce(connection: AsyncConnection[Any], expected: str) -> None:
     say(f"environment {name}, database {database} on {connection.info.host}:{connection.info.port}, as {role}")
     if wrong := other_environment(name, expected):
         raise ConfigError(wrong)
+
+
+def listen_at(served: ApiSettings | EndpointSettings, host: str | None, port: int | None) -> tuple[str, int]:
+    """The host and port to listen on: those given, else the configured ones."""
+    return served.host if host is None else host, served.port if port is None else port
 
 
 def in_url(address: str) -> str:

@@ -30,6 +30,13 @@ class GroupSupervisor:
         """Start `idem KIND run` with these options."""
         self._children.start(name or kind, PROGRAM, kind, "run", *options)
 
+    def start_daemons(self, workers: int, *options: str) -> None:
+        """Start this many workers, a sweeper and a reconciler."""
+        for number in range(1, workers + 1):
+            self.start("worker", *options, name=f"worker-{number}")
+        for kind in ("sweeper", "reconciler"):
+            self.start(kind, *options)
+
     def run(self, each: Callable[[], None] = lambda: None, *, last: Collection[str] = ()) -> None:
         """Keep them running until a signal arrives, then stop them; those named in `last` after all others.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -13,6 +12,7 @@ import typer
 
 from idem.cli.base import opening
 from idem.cli.base.failures import FINDINGS
+from idem.cli.base.option_groups import OperatorOptions
 from idem.cli.base.options import confirm
 from idem.cli.base.output import as_json, say, table
 from idem.outbox.domain.states import Reason
@@ -56,22 +56,12 @@ class Candidate:
 
 
 async def redrive(
-    config: Path | None,
-    selection: Selection,
-    *,
-    by: str,
-    reason: str,
-    expect: int | None,
-    rate: float,
-    yes: bool,
-    as_data: bool,
+    options: OperatorOptions, selection: Selection, *, reason: str, expect: int | None, rate: float
 ) -> None:
     """Redrive every selected entry that allows it; exit code 3 if some were skipped."""
     from idem.outbox.operator import actions, dead_letters
 
-    configuration = opening.configuration(config)
-    catalogue = opening.catalogue(configuration)
-    async with opening.deciding(config, configuration) as connection:
+    async with opening.deciding(options.config) as (connection, catalogue):
         candidates = await _candidates(connection, catalogue, selection)
         ready = [each for each in candidates if each.why_not is None]
         what = "intents" if all(each.intent for each in candidates) else "entries"
@@ -87,7 +77,8 @@ async def redrive(
             raise OperatorRefused(
                 f"nothing was changed: {len(candidates)} {what} match, but you expect {expect}. Check the selection"
             )
-        confirm(f"Redrive {len(ready)} {what}?", yes=yes)
+        confirm(f"Redrive {len(ready)} {what}?", yes=options.yes)
+        by = options.operator
         done: list[dict[str, Any]] = []
         skipped = [each.named | {"why": each.why_not} for each in candidates if each.why_not is not None]
         for each in ready:
@@ -106,7 +97,7 @@ async def redrive(
                 skipped.append(each.named | {"why": str(refusal)})
             else:
                 done.append(each.named)
-    if as_data:
+    if options.as_data:
         as_json({"redriven": done, "skipped": skipped})
     else:
         typer.echo(f"redriven: {len(done)}, skipped: {len(skipped)}")

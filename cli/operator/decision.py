@@ -12,6 +12,7 @@ from uuid import UUID
 import typer
 
 from idem.cli.base import opening
+from idem.cli.base.option_groups import OperatorOptions
 from idem.cli.base.options import confirm
 from idem.cli.base.output import age, as_json, say, text
 from idem.cli.operator import preview as prospect
@@ -45,7 +46,6 @@ class DecisionOptions:
 
     act: Act
     reason: str
-    by: str
     sure: bool = False
     outcome: Succeeded | Refused | None = None
     answer: Answer | None = None
@@ -94,20 +94,16 @@ def prospects_of(case: DecisionCase, catalogue: Catalogue | None, *, sure: bool 
     return prospects(case.intent, case.held, catalogue, open_letter, sure=sure)
 
 
-async def resolve(
-    config: Path | None, letter: Prefix | UUID, options: DecisionOptions, *, yes: bool, as_data: bool
-) -> None:
+async def resolve(given: OperatorOptions, letter: Prefix | UUID, options: DecisionOptions) -> None:
     """Show what the action would do, ask, and do it. Raises OperatorRefused."""
-    configuration = opening.configuration(config)
-    catalogue = opening.catalogue(configuration)
-    async with opening.deciding(config, configuration) as connection:
+    async with opening.deciding(given.config) as (connection, catalogue):
         case = await read(connection, letter)
         _preview(case, options, catalogue)
         if options.outcome is not None and case.held is not None:
             options = await _confirmed(connection, catalogue, case, options)
-        confirm("Do it?", yes=yes)
-        done = await _do(connection, catalogue, case, options)
-    if as_data:
+        confirm("Do it?", yes=given.yes)
+        done = await _do(connection, catalogue, case, options, given.operator)
+    if given.as_data:
         as_json({"dead_letter": case.letter["id"], "intent": case.letter["intent_id"], **done})
     else:
         more = ", ".join(f"{k} {v}" for k, v in done.items() if k != "action" and v)
@@ -174,13 +170,13 @@ async def _confirmed(
 
 
 async def _do(
-    connection: AsyncConnection[Any], catalogue: Catalogue, case: DecisionCase, options: DecisionOptions
+    connection: AsyncConnection[Any], catalogue: Catalogue, case: DecisionCase, options: DecisionOptions, by: str
 ) -> dict[str, Any]:
     from idem.outbox.operator import actions, dead_letters
     from idem.outbox.settle.rendering import Renderer
 
     letter_id, seen = case.letter["id"], case.letter["seen"]
-    words: dict[str, Any] = {"by": options.by, "reason": options.reason}
+    words: dict[str, Any] = {"by": by, "reason": options.reason}
     if dead_letters.is_of_handler(case.letter["reason"], case.letter["details"]):
         act = dead_letters.run_again if options.act == "redrive" else dead_letters.skip_event
         await act(connection, letter_id, seen=seen, **words)
@@ -221,7 +217,7 @@ async def _do(
             await dead_letters.close_dead_letter(connection, letter_id, seen=seen, **words)
             return {"action": "closed", "state": case.intent["state"]}
         case "discard":
-            await dead_letters.discard(connection, letter_id, seen=seen, by=options.by, reason=options.reason)
+            await dead_letters.discard(connection, letter_id, seen=seen, by=by, reason=options.reason)
             return {"action": "discarded"}
     written = asdict(done)
     return {name: written[name] for name in ("action", "state", "status")}

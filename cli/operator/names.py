@@ -43,10 +43,9 @@ async def require(config: Path | None, connection: AsyncConnection[Any], provide
 async def note(
     config: Path | None,
     connection: AsyncConnection[Any],
-    *,
-    provider: str | None = None,
-    account: str | None = None,
-    operation: str | None = None,
+    provider: str | None,
+    account: str | None,
+    operation: str | None,
 ) -> None:
     """Note which filters of an empty list are neither configured nor used.
 

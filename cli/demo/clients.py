@@ -32,6 +32,18 @@ CONNECTIONS = 8
 TRIES_AFTER = 2
 """How often a client asks again after its answer was final."""
 
+WORDS: Mapping[type[Decision], ClientHeard] = {
+    Accepted: "accepted",
+    Retrying: "retrying",
+    Replay: "replay",
+    InProgress: "in_progress",
+    Unknown: "unknown",
+    NeedsOperator: "needs_operator",
+    Mismatch: "mismatch",
+    Expired: "expired",
+}
+"""The word for each decision in the log."""
+
 
 class Clients:
     """All clients of a demo, on one small pool of connections."""
@@ -169,7 +181,7 @@ class Clients:
             key=payment.key,
             operation=payment.operation,
             asked=asked,
-            said=said_of(decision) if decision is not None and error is None else "error",
+            said=WORDS[type(decision)] if decision is not None and error is None else "error",
             committed=committed,
             intent=str(intent) if intent is not None else None,
             status=answer.status if answer else None,
@@ -187,26 +199,3 @@ class Clients:
 
     def _some(self, least: float, most: float) -> float:
         return self._chance.uniform(least, most)
-
-
-def said_of(decision: Decision) -> ClientHeard:
-    """The word for a decision in the log."""
-    match decision:
-        case Accepted():
-            return "accepted"
-        case Retrying():
-            return "retrying"
-        case Replay():
-            return "replay"
-        case InProgress():
-            return "in_progress"
-        case Unknown():
-            return "unknown"
-        case NeedsOperator():
-            return "needs_operator"
-        case Mismatch():
-            return "mismatch"
-        case Expired():
-            return "expired"
-        case _ as unlisted:
-            assert_never(unlisted)

@@ -14,48 +14,29 @@ SMALLEST_FACTOR = 0.03
 
 DAY = 86400.0
 
-REAL: Mapping[str, float] = {
-    "connect_timeout": 5.0,
-    "deadline": 20.0,
-    "flight_limit": 120.0,
-    "pause_allowance": 300.0,
-    "horizon": 60.0,
-    "retention": DAY,
-    "give_up_after": DAY,
-    "pending_limit": 10 * DAY,
-    "worker.lease": 60.0,
-    "worker.margin": 5.0,
-    "reconciler.lease": 60.0,
-    "bank.latency": 0.4,
-    "bank.late_effect": 50.0,
-    "bank.lookup_lag": 30.0,
-    "bank.pending": 40.0,
-    "bank.drip": 4.0,
+REAL: Mapping[str, tuple[float, str]] = {
+    "connect_timeout": (5.0, "before any byte is sent"),
+    "deadline": (20.0, "the whole call"),
+    "flight_limit": (120.0, "how long a sent request may still act"),
+    "pause_allowance": (300.0, "how long a frozen worker may still send"),
+    "horizon": (60.0, "when a look-up reliably shows an effect"),
+    "retention": (DAY, "how long the bank remembers a key"),
+    "give_up_after": (DAY, "how long a payment may wait to start"),
+    "pending_limit": (10 * DAY, "until a pending payment is a dead letter"),
+    "worker.lease": (60.0, "a claim"),
+    "worker.margin": (5.0, "what must be left of the lease after a call"),
+    "reconciler.lease": (60.0, "a reconciler's claim"),
+    "bank.latency": (0.4, "each request"),
+    "bank.late_effect": (50.0, "the latest effect of a stalled request"),
+    "bank.lookup_lag": (30.0, "until a payment is visible"),
+    "bank.pending": (40.0, "a pending payment"),
+    "bank.drip": (4.0, "between two bytes of a dripped answer"),
 }
-"""Seconds. The bank keeps its contract: a request acts at the latest `late_effect` after it left, well inside
-`flight_limit`, and is visible to look-ups after `lookup_lag`, well inside `horizon`."""
+"""In seconds, and what each is. The bank keeps its contract: a request acts at the latest `late_effect` after it left,
+well inside `flight_limit`, and is visible to look-ups after `lookup_lag`, well inside `horizon`."""
 
 SCHEDULE = (5.0, 30.0, 120.0, 600.0, 3600.0, 21600.0, DAY)
 PENDING_SCHEDULE = (60.0, 600.0, 3600.0, 21600.0, DAY)
-
-WHY: Mapping[str, str] = {
-    "connect_timeout": "before any byte is sent",
-    "deadline": "the whole call",
-    "flight_limit": "how long a sent request may still act",
-    "pause_allowance": "how long a frozen worker may still send",
-    "horizon": "when a look-up reliably shows an effect",
-    "retention": "how long the bank remembers a key",
-    "give_up_after": "how long a payment may wait to start",
-    "pending_limit": "until a pending payment is a dead letter",
-    "worker.lease": "a claim",
-    "worker.margin": "what must be left of the lease after a call",
-    "reconciler.lease": "a reconciler's claim",
-    "bank.latency": "each request",
-    "bank.late_effect": "the latest effect of a stalled request",
-    "bank.lookup_lag": "until a payment is visible",
-    "bank.pending": "a pending payment",
-    "bank.drip": "between two bytes of a dripped answer",
-}
 
 UNSCALED = "polling (0.25 to 0.5 s), heartbeats (5 s), back-off of what never left (1 to 60 s), Retry-After of the bank"
 """What the factor does not touch: the pace of the daemons, not the contract."""
@@ -68,7 +49,7 @@ class Constants:
     factor: float
 
     def __getitem__(self, name: str) -> float:
-        return REAL[name] * self.factor
+        return REAL[name][0] * self.factor
 
     @property
     def schedule(self) -> tuple[float, ...]:
@@ -85,6 +66,6 @@ class Constants:
 
     def table(self) -> list[tuple[str, float, float, str]]:
         """Each constant: name, real seconds, scaled seconds, what it is."""
-        rows = [(name, real, real * self.factor, WHY[name]) for name, real in REAL.items()]
+        rows = [(name, real, real * self.factor, why) for name, (real, why) in REAL.items()]
         rows.insert(6, ("retention margin", self.margin / self.factor, self.margin, "flight limit + pause allowance"))
         return rows

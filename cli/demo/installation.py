@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
+from idem.cli.base.bank_contract import BANK, PARAMS
 from idem.cli.demo.constants import Constants
 from idem.cli.demo.scenario import KEYED, KEYLESS, operation
 from idem.testing.bank import BankAccount, BankSettings, SecondRequest
@@ -60,34 +61,7 @@ agree = 2
 {lookup}
 by_id = {{ path = "/payments/{{idem.reference}}" }}
 
-[providers.{name}.errors]
-shape = "/error/code"
-code = "/error/code"
-message = "/error/message"
-reference = "/id"
-
-[providers.{name}.object]
-reference = "/id"
-status = "/status"
-fields = {{ amount = "/amount", currency = "/currency" }}
-
-[[providers.{name}.outcome]]
-says = "ambiguous"
-status = "4xx"
-when = {{ "/error/type" = "idempotency_error" }}
-
-[[providers.{name}.outcome]]
-says = "final"
-when = {{ "/status" = "succeeded" }}
-
-[[providers.{name}.outcome]]
-says = "pending"
-when = {{ "/status" = "processing" }}
-
-[[providers.{name}.outcome]]
-says = "refused"
-when = {{ "/status" = "declined" }}
-
+{bank}
 [providers.{name}.accounts.main]
 origin = "{origin}"
 authorization = {{ env = "{token}", prefix = "Bearer " }}
@@ -99,16 +73,7 @@ body = {{ amount = "{{amount}}", currency = "eur", order = "{{order}}", {referen
 label = "{{order}}"
 give_up_after = {give_up_after:g}
 
-[operations."{operation}".params]
-type = "object"
-required = ["amount", "order"]
-additionalProperties = false
-
-[operations."{operation}".params.properties]
-amount = {{ type = "integer" }}
-order = {{ type = "string" }}
-faults = {{ type = "array", items = {{ type = "string" }} }}
-"""
+{params}"""
 
 KEY = 'carrier = "header"\nname = "Idempotency-Key"\nreplay = "stored"\nretention = {retention:g}'
 LOOK = '{{ path = "/payments?{by}={{idem.key}}", object = "/data/0", match = "{match}", empty = "/data" }}'
@@ -150,6 +115,8 @@ def _provider(name: str, times: Constants, origin: str, token: str, key: str, lo
         operation=operation(name),
         origin=origin,
         token=token,
+        bank=BANK.format(name=name),
+        params=PARAMS.format(operation=operation(name), least=""),
         key=key,
         lookup=lookup,
         reference=reference,

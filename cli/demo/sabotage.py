@@ -7,7 +7,7 @@ do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, LiteralString, TypeAlias, assert_never
@@ -62,17 +62,27 @@ class Saboteur:
             await asyncio.sleep(POLL)
 
     async def _strike(self, connection: DictConnection) -> DictRow | None:
+        row = await self._find(connection)
+        if row is not None and self.sabotage is Sabotage.BELIEVE_ABSENT:
+            # What a reconciler without quiet time and horizon would write at its first look that shows nothing.
+            for statement in BELIEVE:
+                await connection.execute(statement, row)
+        elif row is not None:
+            await _past(connection, *BROKEN[self.sabotage], row)
+        return row
+
+    async def _find(self, connection: DictConnection) -> DictRow | None:
         match self.sabotage:
             case Sabotage.BLIND_RESEND:
-                return await _blind_resend(connection, self._bank_log)
-            case Sabotage.LOSE_ROW:
-                return await _lose_row(connection)
-            case Sabotage.REWRITE_ANSWER:
-                return await _rewrite_answer(connection, list(self._clients.answered.values()))
+                return await _unknown_of_old_bank(connection, self._bank_log, absences=0)
             case Sabotage.BELIEVE_ABSENT:
-                return await _believe_absent(connection, self._bank_log)
+                return await _unknown_of_old_bank(connection, self._bank_log, absences=1)
+            case Sabotage.LOSE_ROW:
+                return await _one(connection, OPEN_ROW, {})
+            case Sabotage.REWRITE_ANSWER:
+                return await _one(connection, SEEN_ANSWER, {"intents": list(self._clients.answered.values())})
             case Sabotage.SKIP_EVIDENCE:
-                return await _skip_evidence(connection)
+                return await _one(connection, SETTLED, {})
             case _ as unlisted:
                 assert_never(unlisted)
 
@@ -81,49 +91,20 @@ BACK_TO_QUEUE = """
 UPDATE idem.outbox SET status = 'pending', first_sent_at = NULL, available_at = statement_timestamp()
  WHERE id = %(id)s AND status = 'unknown' AND claim_token IS NULL
 """
-
-
-async def _blind_resend(connection: DictConnection, bank_log: Path) -> DictRow | None:
-    """An unknown row goes back into the queue, as a lease-and-retry library does it."""
-    row = await _unknown_of_old_bank(connection, bank_log, absences=0)
-    if row is not None:
-        await _past(connection, "outbox", "outbox_transition_is_listed", BACK_TO_QUEUE, {"id": row["id"]})
-    return row
-
-
 OPEN_ROW = """
 SELECT o.id, o.intent_id, n.idempotency_key AS key
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE o.status = 'unknown' AND o.claim_token IS NULL ORDER BY o.id LIMIT 1 FOR UPDATE OF o SKIP LOCKED
 """
 LOSE = "DELETE FROM idem.outbox WHERE id = %(id)s"
-
-
-async def _lose_row(connection: DictConnection) -> DictRow | None:
-    row = await _one(connection, OPEN_ROW, {})
-    if row is not None:
-        await _past(connection, "outbox", "outbox_row_leaves_when_done", LOSE, {"id": row["id"]})
-    return row
-
-
 SEEN_ANSWER = """
 SELECT k.intent_id, k.idempotency_key AS key FROM idem.idempotency_keys k
  WHERE k.intent_id = ANY (%(intents)s::uuid[]) AND k.state = 'completed'
  ORDER BY k.completed_at DESC LIMIT 1
 """
 REWRITE = """
-UPDATE idem.idempotency_keys SET response_body = response_body || '\\x20'::bytea WHERE intent_id = %(id)s
+UPDATE idem.idempotency_keys SET response_body = response_body || '\\x20'::bytea WHERE intent_id = %(intent_id)s
 """
-
-
-async def _rewrite_answer(connection: DictConnection, answered: list[str]) -> DictRow | None:
-    row = await _one(connection, SEEN_ANSWER, {"intents": answered})
-    if row is not None:
-        change = REWRITE, {"id": row["intent_id"]}
-        await _past(connection, "idempotency_keys", "stored_answer_is_immutable", *change)
-    return row
-
-
 BELIEVE: tuple[LiteralString, ...] = (
     """
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, outcome, from_state, to_state,
@@ -136,10 +117,10 @@ BELIEVE: tuple[LiteralString, ...] = (
     UPDATE idem.outbox SET status = 'pending', available_at = statement_timestamp(), redrives = redrives + 1
      WHERE id = %(id)s
     """,
-    "UPDATE idem.idempotency_keys SET state = 'failed_retryable' WHERE intent_id = %(intent)s",
-    "UPDATE idem.idempotency_keys SET state = 'in_progress' WHERE intent_id = %(intent)s",
-    "UPDATE idem.intents SET state = 'failed_retryable', version = version + 1 WHERE id = %(intent)s",
-    "UPDATE idem.intents SET state = 'in_progress', version = version + 1 WHERE id = %(intent)s",
+    "UPDATE idem.idempotency_keys SET state = 'failed_retryable' WHERE intent_id = %(intent_id)s",
+    "UPDATE idem.idempotency_keys SET state = 'in_progress' WHERE intent_id = %(intent_id)s",
+    "UPDATE idem.intents SET state = 'failed_retryable', version = version + 1 WHERE id = %(intent_id)s",
+    "UPDATE idem.intents SET state = 'in_progress', version = version + 1 WHERE id = %(intent_id)s",
     "SELECT pg_sleep(0.002)",  # the next row of evidence is to have a later id
     """
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_state, to_state,
@@ -148,29 +129,20 @@ BELIEVE: tuple[LiteralString, ...] = (
            'held', 'pending' FROM idem.outbox WHERE id = %(id)s
     """,
 )
-
-
-async def _believe_absent(connection: DictConnection, bank_log: Path) -> DictRow | None:
-    """What a reconciler without quiet time and horizon would write at its first look that shows nothing."""
-    row = await _unknown_of_old_bank(connection, bank_log, absences=1)
-    if row is not None:
-        for statement in BELIEVE:
-            await connection.execute(statement, {"id": row["id"], "intent": row["intent_id"]})
-    return row
-
-
 SETTLED = """
 SELECT n.id AS intent_id, n.idempotency_key AS key FROM idem.intents n
  WHERE n.state = 'completed' ORDER BY n.settled_at DESC LIMIT 1
 """
-FORGET = "DELETE FROM idem.evidence WHERE intent_id = %(id)s AND to_state = 'completed'"
+FORGET = "DELETE FROM idem.evidence WHERE intent_id = %(intent_id)s AND to_state = 'completed'"
 
-
-async def _skip_evidence(connection: DictConnection) -> DictRow | None:
-    row = await _one(connection, SETTLED, {})
-    if row is not None:
-        await _past(connection, "evidence", "evidence_is_kept", FORGET, {"id": row["intent_id"]})
-    return row
+BROKEN: Mapping[Sabotage, tuple[str, str, LiteralString]] = {
+    # As a lease-and-retry library puts an unknown row back.
+    Sabotage.BLIND_RESEND: ("outbox", "outbox_transition_is_listed", BACK_TO_QUEUE),
+    Sabotage.LOSE_ROW: ("outbox", "outbox_row_leaves_when_done", LOSE),
+    Sabotage.REWRITE_ANSWER: ("idempotency_keys", "stored_answer_is_immutable", REWRITE),
+    Sabotage.SKIP_EVIDENCE: ("evidence", "evidence_is_kept", FORGET),
+}
+"""The table, the trigger that protects it, and the statement that breaks the rule for the victim."""
 
 
 UNKNOWN = """

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from idem.cli.base.bank_contract import BANK, PARAMS
 from idem.outbox.values.errors import ConfigError
 from idem.testing.bank import BankAccount, BankSettings, SettingsError
 
@@ -58,34 +59,7 @@ key = "/idempotency_key"
 created = "/created"
 page = {{ style = "after_id", parameter = "after", more = "/has_more" }}
 
-[providers.bank.errors]
-shape = "/error/code"
-code = "/error/code"
-message = "/error/message"
-reference = "/id"
-
-[providers.bank.object]
-reference = "/id"
-status = "/status"
-fields = {{ amount = "/amount", currency = "/currency" }}
-
-[[providers.bank.outcome]]
-says = "ambiguous"
-status = "4xx"
-when = {{ "/error/type" = "idempotency_error" }}
-
-[[providers.bank.outcome]]
-says = "final"
-when = {{ "/status" = "succeeded" }}
-
-[[providers.bank.outcome]]
-says = "pending"
-when = {{ "/status" = "processing" }}
-
-[[providers.bank.outcome]]
-says = "refused"
-when = {{ "/status" = "declined" }}
-
+{bank}
 [providers.bank.accounts.main]
 origin = "{origin}"
 authorization = {{ file = "bank.token", prefix = "Bearer " }}
@@ -98,16 +72,7 @@ body = {{ amount = "{{amount}}", currency = "eur", order = "{{order}}", bank_fau
 label = "{{order}}"
 answer.succeeded = {{ status = 201, body = {{ payment = "{{idem.reference}}", status = "{{idem.status}}" }} }}
 
-[operations."{operation}".params]
-type = "object"
-required = ["amount", "order"]
-additionalProperties = false
-
-[operations."{operation}".params.properties]
-amount = {{ type = "integer", minimum = 1 }}
-order = {{ type = "string" }}
-faults = {{ type = "array", items = {{ type = "string" }} }}
-"""
+{params}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +103,9 @@ def sample(home: Path) -> Sample:
     settings = BankSettings(port=port, log=log, require_auth=True, accounts=(BankAccount("main", word),))
     _write(token, word)
     _write(bank, settings.to_json())
-    written = TOML.format(origin=f"http://{HOST}:{port}", operation=OPERATION, today=date.today())
-    _write(config, written)
+    params = PARAMS.format(operation=OPERATION, least=", minimum = 1")
+    parts = {"operation": OPERATION, "today": date.today(), "bank": BANK.format(name="bank"), "params": params}
+    _write(config, TOML.format(origin=f"http://{HOST}:{port}", **parts))
     return Sample(config, bank, new=True)
 
 

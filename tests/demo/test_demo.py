@@ -72,7 +72,7 @@ def command(home: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     with (home / "output").open("wb") as output:
         # A shell that runs tests in the background has them ignore Ctrl-C, and their children too.
         demo = subprocess.Popen(
-            [sys.executable, "-m", "idem.cli.demo", *arguments], cwd=home, stdout=output, stderr=output,
+            [sys.executable, "-m", "idem.cli.main", "demo", *arguments], cwd=home, stdout=output, stderr=output,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )  # fmt: skip
         try:

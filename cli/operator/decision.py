@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from idem.outbox.domain.operation import Answer
     from idem.outbox.domain.outcomes import Refused, Succeeded
     from idem.outbox.operator.confirmation import Confirmed
-    from idem.outbox.operator.guards import Snapshot
     from idem.outbox.operator.id_prefixes import Prefix
+    from idem.outbox.operator.snapshot import Snapshot
 
 Act: TypeAlias = Literal["completed", "failed_retryable", "closed", "redrive", "discard"]
 

@@ -12,7 +12,7 @@ from idem.outbox.operator import dead_letters, guards, locking
 
 if TYPE_CHECKING:
     from idem.outbox.domain.terms import Terms
-    from idem.outbox.operator.guards import Snapshot
+    from idem.outbox.operator.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _redrive(held: Snapshot, terms: Terms, catalogue: Catalogue | None, *, sure:
     command = NEW_KEY if new_key else REDRIVE
     if why_not is not None:
         return Prospect(command, False, why_not)
-    unknown, left = row.status == "unknown", guards.window_left(held, terms)
+    unknown, left = row.status == "unknown", held.window_left(terms)
     risks = list(guards.risks_of_redrive(held, terms, new_key=new_key))
     if new_key or row.key_burned:
         key = f"under a NEW provider key (the old one is {row.provider_key})"

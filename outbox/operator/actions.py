@@ -25,7 +25,7 @@ from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.operator import dead_letters, guards, locking
 from idem.outbox.operator.confirmation import Confirmed, said
-from idem.outbox.operator.guards import Snapshot
+from idem.outbox.operator.snapshot import Snapshot
 from idem.outbox.settle import decide, key_rotation, proofs
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.rendering import Renderer
@@ -113,7 +113,7 @@ async def redrive(
         recognised = found.on_word or found.row.doubted_for is not None or found.row.status is OutboxStatus.UNKNOWN
         if not overridden and recognised:
             # It is sent again because the provider knows the key: not any later than it does.
-            patience = min(patience, guards.window_left(found, terms))
+            patience = min(patience, found.window_left(terms))
         if found.row.status is OutboxStatus.UNKNOWN:
             change = _did_not_happen(found, terms, by, reason, overridden)
             if not overridden:

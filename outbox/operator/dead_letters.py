@@ -22,8 +22,6 @@ CLOSED_ALONE: Final = frozenset({Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Rea
 WORDS: Final = 2000
 """Characters of a reason that are kept."""
 
-RESOLVED_MEANWHILE: Final = "another operator resolved this dead letter while you were deciding: run the command again"
-
 
 def check_named(by: str, reason: str) -> None:
     """Raises OperatorRefused unless the act has a name and a reason."""
@@ -80,8 +78,7 @@ async def close_dead_letter(
             )
         if why := against_closing(Reason(found.reason), KeyState(found.state)):
             raise OperatorRefused(why)
-        if not await resolve(connection, letter, "closed", by, reason):
-            raise OperatorRefused(RESOLVED_MEANWHILE)
+        await _resolve_open(connection, letter, "closed", by, reason)
         details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), "about": found.reason}
         if found.reason == Reason.HANDLER_FAILED and found.webhook_event_id is not None:
             given_up = await connection.execute(GIVE_UP, {"event": found.webhook_event_id})
@@ -101,12 +98,8 @@ async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, re
                 f"dead letter {letter} concerns intent {found.intent_id}, which would stay unsettled and no longer be "
                 "listed: use `idem dlq resolve` or `idem dlq redrive`"
             )
-        if found.seen != seen:
-            raise OperatorRefused(
-                f"dead letter {letter} occurred again ({found.seen} times so far): read it again, then decide"
-            )
-        if not await resolve(connection, letter, "discarded", by, reason):
-            raise OperatorRefused(RESOLVED_MEANWHILE)
+        _check_seen(found, seen)
+        await _resolve_open(connection, letter, "discarded", by, reason)
         return Reason(found.reason)
 
 
@@ -128,10 +121,7 @@ async def try_event_again(connection: AsyncConnection[Any], letter: UUID, *, by:
         found = await _read(connection, letter)
         if found.reason != Reason.UNMATCHED_WEBHOOK:
             raise OperatorRefused(f"dead letter {letter} does not concern an event that matches no call")
-        if found.seen != seen:
-            raise OperatorRefused(
-                f"dead letter {letter} occurred again ({found.seen} times so far): read it again, then decide"
-            )
+        _check_seen(found, seen)
         tried = await connection.execute(TRY_EVENT, {"event": found.webhook_event_id})
         if tried.rowcount != 1:
             raise OperatorRefused(
@@ -171,14 +161,10 @@ async def _of_handler(
         found = await _read(connection, letter)
         if not stopped.is_of_handler(found.reason, found.details):
             raise OperatorRefused(f"dead letter {letter} does not concern a handler of settled intents")
-        if found.seen != seen:
-            raise OperatorRefused(
-                f"dead letter {letter} occurred again ({found.seen} times so far): read it again, then decide"
-            )
+        _check_seen(found, seen)
         moved = await (stopped.skip if skip else stopped.resume)(connection, letter)
         how = "handler_skipped" if skip else "handler_redriven"
-        if not await resolve(connection, letter, how, by, reason):
-            raise OperatorRefused(RESOLVED_MEANWHILE)
+        await _resolve_open(connection, letter, how, by, reason)
         details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), **found.details}
         if moved is not None:
             await note_operator(connection, moved, how, details)
@@ -218,6 +204,20 @@ async def resolve(connection: AsyncConnection[Any], letter: UUID | None, how: st
     note, by = storable.text(reason, WORDS), storable.text(by, 200)
     done = await connection.execute(RESOLVE, {"letter": letter, "how": how, "by": by, "note": note})
     return done.rowcount == 1
+
+
+async def _resolve_open(connection: AsyncConnection[Any], letter: UUID, how: str, by: str, reason: str) -> None:
+    if not await resolve(connection, letter, how, by, reason):
+        raise OperatorRefused(
+            "another operator resolved this dead letter while you were deciding: run the command again"
+        )
+
+
+def _check_seen(found: Any, seen: int) -> None:
+    if found.seen != seen:
+        raise OperatorRefused(
+            f"dead letter {found.id} occurred again ({found.seen} times so far): read it again, then decide"
+        )
 
 
 async def _read(connection: AsyncConnection[Any], letter: UUID) -> Any:

@@ -6,83 +6,22 @@ The same guards are asked for the preview and again under the row's lock, so tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
-from uuid import UUID
 
-from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
 from idem.outbox.domain.outcomes import Refused, Succeeded, name
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
-from idem.outbox.providers import request_parts
-from idem.outbox.settle import replay_window
-from idem.outbox.settle.endings import disagreement, flight_left
+from idem.outbox.operator.snapshot import Snapshot
+from idem.outbox.settle.endings import disagreement
 from idem.outbox.values import durations
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """An open outbox row with all that an operator's guards ask for.
-
-    `lease_left` is of a claim or of a reconciler's take, in seconds, None where nobody has the row; `key_state` is
-    None where the key is gone. `hints`: events about it that are still to be confirmed.
-    """
-
-    row: OutboxRow
-    stored: tuple[StoredProof, ...]
-    inline: bool
-    lease_left: float | None
-    key_state: str | None
-    hints: tuple[UUID, ...] = ()
-    memory_age: float = 0.0
-    """Seconds since the first send under its provider key at the earliest: the provider's memory counts from there."""
-    on_word: bool = False
-    """"Not executed" is an operator's word about what was sent under this key, and nothing has proven it since."""
-    refused_as_it_is: bool = False
-    """The provider has refused the frozen request itself: an open `rejected` says so."""
-    request: FrozenRequest | None = None
-    """As it is sent, under the row's own provider key; None: it was never rendered."""
-
-    def carried(self, terms: Terms) -> bool:
-        """Whether the provider learns the key from its request, by the contract of now."""
-        return (
-            self.request is None
-            or self.inline
-            or request_parts.carried(self.request, terms.contract.key, self.row.provider_key)
-        )
-
-
-def quiet_left(snapshot: Snapshot, terms: Terms) -> float:
-    """Seconds for which a request of this row may still act at the provider; 0 or less: none can any more."""
-    row, contract = snapshot.row, terms.contract
-    longest = contract.flight_limit + contract.pause_allowance
-    # A row that became unknown without the end of a claim (Recovery) has no quiet time of its own.
-    left = row.quiet_left if row.quiet_left is not None else longest - row.status_age
-    if row.status is OutboxStatus.UNKNOWN:
-        left = max(left, flight_left(row, contract))
-    if snapshot.lease_left is not None:
-        # A take whose holder went away may have been a replay (the next take would raise the quiet time by this).
-        left = max(left, snapshot.lease_left + longest)
-    return left
-
 
 Risk: TypeAlias = tuple[str, str]
 """A guard that does not hold now, as (name, text). Only an operator's certainty overrides it."""
 
 
-def window_left(snapshot: Snapshot, terms: Terms) -> float:
-    """Seconds for which the provider answers a second call under the same key from its memory; 0: it does not."""
-    row = snapshot.row
-    if row.key_burned or row.inline or not snapshot.carried(terms):
-        # Whether the caller's own code sends the provider's key is not known here.
-        return 0.0
-    return max(0.0, replay_window.memory_left(row.replay_window, snapshot.memory_age, terms.contract) or 0.0)
-
-
 def overridable(snapshot: Snapshot, terms: Terms) -> Iterator[Risk]:
     """The guards of "it did not happen" that do not hold now."""
-    if (left := quiet_left(snapshot, terms)) > 0:
+    if (left := snapshot.quiet_left(terms)) > 0:
         yield "quiet_after", f"one of its requests may still act at the provider for {seconds(left)}"
     if snapshot.row.contradicted:
         yield "conflict", "proofs that disagree, or an unconfirmed event, say that the provider has it"
@@ -106,7 +45,7 @@ def risks_of_redrive(snapshot: Snapshot, terms: Terms, *, new_key: bool = False)
     if unproven and (new_key or row.key_burned):
         if row.status is not OutboxStatus.UNKNOWN or not row.key_burned:
             yield "new_key", f"{_UNPROVEN}, and under a new provider key the provider cannot know it. {MAY_PAY_TWICE}"
-    elif unproven and window_left(snapshot, terms) <= 0:
+    elif unproven and snapshot.window_left(terms) <= 0:
         yield "no_memory", f"{_UNPROVEN}, and {_why_not_recognised(snapshot, terms)}. {MAY_PAY_TWICE}"
     if new_key and not (unproven or row.key_burned or snapshot.refused_as_it_is or not row.frozen):
         yield (
@@ -134,7 +73,7 @@ UNCONFIRMED = "an unconfirmed event says that the provider has it, and the recon
 def instead(snapshot: Snapshot, terms: Terms) -> str:
     """The risk-free way to settle an unknown row, which an operator should try first."""
     ways = []
-    if (left := window_left(snapshot, terms)) > 0:
+    if (left := snapshot.window_left(terms)) > 0:
         ways.append(
             f"for another {seconds(left)} the provider answers a second call under the same key from its memory: use "
             "`idem reconcile --now`, or a redrive without --new-provider-key"
@@ -202,7 +141,7 @@ def against_redrive(snapshot: Snapshot, terms: Terms, *, sure: bool, new_key: bo
     risks = list(risks_of_redrive(snapshot, terms, new_key=new_key))
     if refused := _unless_sure(risks, snapshot, terms, sure=sure):
         return refused
-    left = quiet_left(snapshot, terms) if row.status is OutboxStatus.UNKNOWN else row.quiet_left or 0.0
+    left = snapshot.quiet_left(terms) if row.status is OutboxStatus.UNKNOWN else row.quiet_left or 0.0
     if new_key and left > 0:
         return (
             f"one of its requests may still act at the provider for {seconds(left)}: idem gives it a new provider key "

@@ -8,7 +8,7 @@ answers are masked unless they are asked for.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
 from uuid import UUID
 
 from psycopg import AsyncConnection
@@ -18,6 +18,46 @@ from idem.outbox.domain import redaction
 from idem.outbox.operator import search
 
 Record: TypeAlias = dict[str, Any]
+
+
+class ListFilters(TypedDict, total=False):
+    """What every list may be limited to. A filter that is None or absent matches everything; `limit` is 100."""
+
+    provider: str | None
+    account: str | None
+    label: str | None
+    reference: str | None
+    since: datetime | None
+    until: datetime | None
+    limit: int
+
+
+class DeadLetterFilters(ListFilters, total=False):
+    """The same for dead letters. `resolved` shows those too; `after` is the last id of the page before."""
+
+    reason: str | None
+    resolved: bool
+    after: UUID | None
+
+
+class IntentFilters(ListFilters, total=False):
+    """The same for intents. `before` is the last id of the page before."""
+
+    tenant: str | None
+    state: str | None
+    operation: str | None
+    key: str | None
+    before: UUID | None
+
+
+class UnknownFilters(ListFilters, total=False):
+    """The same for unknown rows, by when they became unknown. `awaiting` shows those that the provider works on too."""
+
+    awaiting: bool
+
+
+_NAMES = {*DeadLetterFilters.__annotations__, *IntentFilters.__annotations__, *UnknownFilters.__annotations__}
+_UNFILTERED: Final[dict[str, Any]] = dict.fromkeys(_NAMES) | {"resolved": False, "awaiting": False, "limit": 100}
 
 
 async def _all(connection: AsyncConnection[Any], query: str, **parameters: Any) -> list[Record]:
@@ -54,35 +94,14 @@ SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
 """
 
 
-async def dead_letters(
-    connection: AsyncConnection[Any],
-    *,
-    reason: str | None = None,
-    provider: str | None = None,
-    account: str | None = None,
-    label: str | None = None,
-    reference: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    resolved: bool = False,
-    after: UUID | None = None,
-    limit: int = 100,
-) -> list[Record]:
-    """Dead letters, oldest first; `resolved` shows those too, `after` is the last id of the page before."""
-    return await _all(
-        connection, DEAD_LETTERS,
-        letter=None, reason=reason, provider=provider, account=account, label=label, reference=reference, since=since,
-        until=until, resolved=resolved, after=after, limit=limit,
-    )  # fmt: skip
+async def dead_letters(connection: AsyncConnection[Any], **filters: Unpack[DeadLetterFilters]) -> list[Record]:
+    """Dead letters, oldest first."""
+    return await _all(connection, DEAD_LETTERS, **{**_UNFILTERED, "letter": None, **filters})
 
 
 async def dead_letter(connection: AsyncConnection[Any], letter_id: UUID) -> Record | None:
     """One dead letter, open or resolved."""
-    return await _one(
-        connection, DEAD_LETTERS,
-        letter=letter_id, reason=None, provider=None, account=None, label=None, reference=None, since=None, until=None,
-        resolved=True, after=None, limit=1,
-    )  # fmt: skip
+    return await _one(connection, DEAD_LETTERS, **{**_UNFILTERED, "letter": letter_id, "resolved": True})
 
 
 EVENT = """
@@ -120,28 +139,10 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.
 """
 
 
-async def intents(
-    connection: AsyncConnection[Any],
-    *,
-    tenant: str | None = None,
-    state: str | None = None,
-    operation: str | None = None,
-    provider: str | None = None,
-    key: str | None = None,
-    account: str | None = None,
-    label: str | None = None,
-    reference: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    before: UUID | None = None,
-    limit: int = 100,
-) -> list[Record]:
-    """Intents, newest first; `before` is the last id of the page before. Ids are in the order of time."""
-    return await _all(
-        connection, INTENTS,
-        tenant=tenant, state=state, operation=operation, provider=provider, key=key, account=account, label=label,
-        reference=reference, before=before, limit=limit, **search.bounds(since, until),
-    )  # fmt: skip
+async def intents(connection: AsyncConnection[Any], **filters: Unpack[IntentFilters]) -> list[Record]:
+    """Intents, newest first. Ids are in the order of time."""
+    bounds = search.bounds(filters.get("since"), filters.get("until"))
+    return await _all(connection, INTENTS, **{**_UNFILTERED, **filters, **bounds})
 
 
 INTENT = """
@@ -248,22 +249,6 @@ SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.att
 """
 
 
-async def unknowns(
-    connection: AsyncConnection[Any],
-    *,
-    provider: str | None = None,
-    account: str | None = None,
-    label: str | None = None,
-    reference: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    awaiting: bool = False,
-    limit: int = 100,
-) -> list[Record]:
-    """Rows whose outcome is unknown, oldest first; `awaiting` shows those that the provider is working on too. `since`
-    and `until` limit the time at which a row became unknown."""
-    return await _all(
-        connection, UNKNOWNS,
-        provider=provider, account=account, label=label, reference=reference, since=since, until=until,
-        awaiting=awaiting, limit=limit,
-    )  # fmt: skip
+async def unknowns(connection: AsyncConnection[Any], **filters: Unpack[UnknownFilters]) -> list[Record]:
+    """Rows whose outcome is unknown, oldest first."""
+    return await _all(connection, UNKNOWNS, **{**_UNFILTERED, **filters})

@@ -15,7 +15,7 @@ from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.states import KeyState
 from idem.outbox.observe import after_commit
 from idem.outbox.operator import dead_letters
-from idem.outbox.operator.guards import Snapshot
+from idem.outbox.operator.snapshot import Snapshot
 from idem.outbox.settle import doubted_rows
 from idem.outbox.settle.locked_rows import lock, read_locked
 from idem.outbox.values.errors import OperatorRefused

@@ -16,7 +16,7 @@ from settling.shop import use
 from idem.outbox.domain.contract import Contract, KeyRule
 from idem.outbox.domain.decisions import Retrying
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.operator import actions, ages, guards, listing
+from idem.outbox.operator import actions, ages, listing
 from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.settle.replay_window import memory_left, time_left
 from idem.outbox.values import clock
@@ -193,7 +193,7 @@ async def test_an_operator_a_metric_and_a_list_tell_of_it(spine: Spine, promised
         if case.doubted is not None:
             assert time_left(found.row, terms) == near(case.left, abs=EDGE / 2)
         assert held is not None and shown is not None
-        assert guards.window_left(held, terms) == near(max(0.0, case.left), abs=EDGE / 2)
+        assert held.window_left(terms) == near(max(0.0, case.left), abs=EDGE / 2)
         promise = replace(case, stated=case.promised).left
         assert shown["row"]["replay_window_left"] == near(promise, abs=EDGE / 2)
     async with spine.database.connection() as connection:

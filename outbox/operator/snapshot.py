@@ -1,0 +1,67 @@
+"""An open outbox row as an operator's guards see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.terms import Terms
+from idem.outbox.providers import request_parts
+from idem.outbox.settle import replay_window
+from idem.outbox.settle.endings import flight_left
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An open outbox row with all that an operator's guards ask for.
+
+    `lease_left` is of a claim or of a reconciler's take, in seconds, None where nobody has the row; `key_state` is
+    None where the key is gone. `hints`: events about it that are still to be confirmed.
+    """
+
+    row: OutboxRow
+    stored: tuple[StoredProof, ...]
+    inline: bool
+    lease_left: float | None
+    key_state: str | None
+    hints: tuple[UUID, ...] = ()
+    memory_age: float = 0.0
+    """Seconds since the first send under its provider key at the earliest: the provider's memory counts from there."""
+    on_word: bool = False
+    """"Not executed" is an operator's word about what was sent under this key, and nothing has proven it since."""
+    refused_as_it_is: bool = False
+    """The provider has refused the frozen request itself: an open `rejected` says so."""
+    request: FrozenRequest | None = None
+    """As it is sent, under the row's own provider key; None: it was never rendered."""
+
+    def carried(self, terms: Terms) -> bool:
+        """Whether the provider learns the key from its request, by the contract of now."""
+        return (
+            self.request is None
+            or self.inline
+            or request_parts.carried(self.request, terms.contract.key, self.row.provider_key)
+        )
+
+    def quiet_left(self, terms: Terms) -> float:
+        """Seconds for which a request of this row may still act at the provider; 0 or less: none can any more."""
+        row, contract = self.row, terms.contract
+        longest = contract.flight_limit + contract.pause_allowance
+        # A row that became unknown without the end of a claim (Recovery) has no quiet time of its own.
+        left = row.quiet_left if row.quiet_left is not None else longest - row.status_age
+        if row.status is OutboxStatus.UNKNOWN:
+            left = max(left, flight_left(row, contract))
+        if self.lease_left is not None:
+            # A take whose holder went away may have been a replay (the next take would raise the quiet time by this).
+            left = max(left, self.lease_left + longest)
+        return left
+
+    def window_left(self, terms: Terms) -> float:
+        """Seconds for which the provider answers a second call under the same key from its memory; 0: it does not."""
+        row = self.row
+        if row.key_burned or row.inline or not self.carried(terms):
+            # Whether the caller's own code sends the provider's key is not known here.
+            return 0.0
+        return max(0.0, replay_window.memory_left(row.replay_window, self.memory_age, terms.contract) or 0.0)

@@ -12,6 +12,7 @@ from idem.cli.base import opening
 from idem.cli.base.option_groups import OperatorOptions, grouped
 from idem.cli.base.options import confirm, examples
 from idem.cli.base.output import as_json, say
+from idem.outbox.values.plural import several
 
 if TYPE_CHECKING:
     from idem.outbox.importing.report import ImportReport
@@ -95,7 +96,7 @@ async def _import(
             found = await takeover.check(connection, catalogue, lines)
         if dry_run or found.wrong or not found.new or (found.against and not not_sent_before):
             return found
-        confirm(f"Import {sum(found.new.values())} of {found.lines} lines?", yes=options.yes)
+        confirm(f"Import {sum(found.new.values())} of {several(found.lines, 'line')}?", yes=options.yes)
         with file.open("rb") as lines:
             return await takeover.take_over(
                 connection, catalogue, lines, checked=found, by=options.operator, reason=reason
@@ -106,7 +107,8 @@ def _show(found: ImportReport, dry_run: bool, against: str | None) -> None:
     for error in found.errors[:SHOWN]:
         say(str(error))
     if found.wrong:
-        say(f"nothing was written: {found.wrong} of {found.lines} lines are wrong")
+        are = "is" if found.wrong == 1 else "are"
+        say(f"nothing was written: {found.wrong} of {several(found.lines, 'line')} {are} wrong")
         return
     if against:
         say(against)

@@ -14,6 +14,7 @@ from idem.cli.base import opening
 from idem.cli.base.option_groups import OperatorOptions, grouped
 from idem.cli.base.options import Why, confirm, examples
 from idem.cli.base.output import as_json, say
+from idem.outbox.values.plural import several
 
 if TYPE_CHECKING:
     from idem.outbox.recovery.quarantine import Quarantined
@@ -55,7 +56,7 @@ def recover(
     if options.as_data:
         as_json(dataclasses.asdict(done))
     else:
-        for line in _told(done, lost=lost):
+        for line in _result(done, lost=lost):
             say(line)
 
 
@@ -75,30 +76,34 @@ class Recovered:
     waiting: int = 0
 
 
-def _told(done: Recovered, *, lost: bool) -> Iterator[str]:
+def _result(done: Recovered, *, lost: bool) -> Iterator[str]:
     if not lost:
-        yield f"{done.rows} rows have their earlier status again; the daemons treat this database as the one before"
+        have = several(done.rows, "row has its", "rows have their")
+        yield f"{have} earlier status again; the daemons treat this database as the one before"
         if done.waiting:
             yield (
-                f"{done.waiting} rows stay doubted, because other sessions lock them. Terminate these sessions "
-                "(pg_stat_activity shows them with open transactions), and run the same command again"
+                f"{several(done.waiting, 'row stays', 'rows stay')} doubted, because other sessions lock them. "
+                "Terminate these sessions (pg_stat_activity shows them with open transactions), and run the same "
+                "command again"
             )
         return
-    yield f"{done.rows} rows are now unknown; the reconciler asks the provider about them"
+    yield f"{several(done.rows, 'row is', 'rows are')} now unknown; the reconciler asks the provider about them"
     if done.left:
         yield (
-            f"{done.left} rows are unchanged, because a second send is harmless while the provider remembers their "
-            f"keys. Each may be sent until its own window ends, the last until {done.left_until}; after that it "
-            "becomes unknown"
+            f"{several(done.left, 'row is', 'rows are')} unchanged, because a second send is harmless while the "
+            "provider remembers their keys. Each may be sent until its own window ends, the last until "
+            f"{done.left_until}; after that it becomes unknown"
         )
     if done.open:
         yield (
-            f"{done.open} rows were already claimed, unknown or awaiting; idem settles them by what it sees from now on"
+            f"{several(done.open, 'row was', 'rows were')} already claimed, unknown or awaiting; idem settles them by "
+            "what it sees from now on"
         )
     if done.waiting:
         yield (
-            f"other sessions lock {done.waiting} rows, and no daemon sends or settles them. The sweeper doubts each "
-            "row when its session ends. `idem doctor` names these sessions (`locks`): end their transactions"
+            f"other sessions lock {several(done.waiting, 'row')}, and no daemon sends or settles them. The sweeper "
+            "doubts each row when its session ends. `idem doctor` names these sessions (`locks`): end their "
+            "transactions"
         )
 
 
@@ -127,11 +132,12 @@ def _until(seconds: float | None) -> str | None:
 
 def _foreseen(counted: Quarantined) -> Iterator[str]:
     yield (
-        f"{counted.unknown} rows will become unknown: idem does not send them, and the reconciler asks the provider "
-        "about them"
+        f"{several(counted.unknown, 'row')} will become unknown: idem does not send them, and the reconciler asks the "
+        "provider about them"
     )
     yield (
-        f"{counted.left} rows will not change, because a second send is harmless while the provider remembers their "
-        f"keys{'' if counted.left_for is None else f', the last until {_until(counted.left_for)}'}"
+        f"{several(counted.left, 'row')} will not change, because a second send is harmless while the provider "
+        f"remembers their keys{'' if counted.left_for is None else f', the last until {_until(counted.left_for)}'}"
     )
-    yield f"{counted.open} rows are already claimed, unknown or awaiting; earlier observations of them no longer count"
+    already = several(counted.open, "row is", "rows are")
+    yield f"{already} already claimed, unknown or awaiting; earlier observations of them no longer count"

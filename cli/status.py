@@ -18,6 +18,7 @@ from idem.cli.base.options import Config, Json, examples
 from idem.cli.base.output import age, as_json, fields, labelled, table, terminal, text
 from idem.outbox.database.installation import NOT_INSTALLED
 from idem.outbox.values.errors import ConfigError, OperatorRefused
+from idem.outbox.values.plural import several
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -238,9 +239,7 @@ def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object
 
 
 def _breaker(lane: dict[str, Any]) -> str:
-    if not (open_in := lane["breakers_open"]):
-        return "closed"
-    return f"open in {open_in} {'worker' if open_in == 1 else 'workers'}"
+    return f"open in {several(lane['breakers_open'], 'worker')}" if lane["breakers_open"] else "closed"
 
 
 def next_commands(found: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from idem.cli.base import opening
 from idem.cli.base.option_groups import DaemonOptions, grouped
 from idem.cli.base.options import examples
 from idem.cli.base.output import say
+from idem.outbox.values.plural import several
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -59,7 +60,7 @@ def say_addresses(catalogue: Catalogue) -> None:
         secrets = provider.webhook.secrets
         for account in sorted(provider.accounts):
             if secrets.get(account):
-                active = "1 secret" if len(secrets[account]) == 1 else f"{len(secrets[account])} secrets"
+                active = several(len(secrets[account]), "secret")
                 say(f"events of {name}/{account}: /webhooks/{name}/{account}, {active}")
             else:
                 say(f"events of {name}/{account}: refused, because no signing secret is configured for this account")

@@ -13,7 +13,8 @@ from idem.cli.base.application import App
 from idem.cli.base.failures import FAILED, FINDINGS
 from idem.cli.base.options import Config, Json, examples
 from idem.cli.base.output import as_json, labelled, text
-from idem.cli.doctor.findings import CheckResult, Severity, several
+from idem.cli.doctor.findings import CheckResult, Severity
+from idem.outbox.values.plural import several
 from idem.outbox.values.terminal import coloured
 
 EXAMPLES = (

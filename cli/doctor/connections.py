@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Findings, error, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, ok, warning
+from idem.outbox.values.plural import several
 
 DAEMON_POOL = 4
 """Connections of a daemon's pool (`idem.outbox.database.pool.Database`)."""
@@ -52,14 +53,15 @@ async def connections(examination: Examination) -> Findings:
             f"allows {given} ({limit})",
             "Raise max_connections, lower api.pool, or let the deploy stop old processes first",
         )
+    there = several(found["open"], "connection is", "connections are")
     if found["open"] >= found["most"] - found["reserved"]:
         yield error(
-            f"{found['open']} connections are open, and the server accepts no more (limit {found['most']})",
+            f"{there} open, and the server accepts no more (limit {found['most']})",
             "Find their owners in pg_stat_activity; terminate idle ones; raise max_connections",
         )
     elif found["open"] > 0.8 * given:
         yield warning(
-            f"{found['open']} connections are open, of {given}",
+            f"{there} open, of {given}",
             "Find their owners in pg_stat_activity (GROUP BY usename, application_name)",
         )
     yield ok(f"{sums}, {found['open']} are open; the server allows {given}")

@@ -11,6 +11,7 @@ from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.domain.contract import Contract
 from idem.outbox.providers.contract_checks import Finding
 from idem.outbox.values.durations import text
+from idem.outbox.values.plural import several
 
 
 def configuration(mistakes: list[Finding]) -> Iterator[CheckResult]:
@@ -59,5 +60,6 @@ def about(name: str, contract: Contract, limits: DoctorSettings, *, today: date)
         return
     days = (today - checked).days
     if days * 86400 > limits.verified:
-        what = f"provider {name}: its facts were last verified {days} days ago, more than {text(limits.verified)}"
+        ago = several(days, "day")
+        what = f"provider {name}: its facts were last verified {ago} ago, more than {text(limits.verified)}"
         yield warning(what, verify)

@@ -6,9 +6,10 @@ from typing import Any
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, Findings, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, ok, warning
 from idem.outbox.operator.ages import DAEMONS, SILENT
 from idem.outbox.values.durations import text
+from idem.outbox.values.plural import several
 
 KINDS = {
     "worker": "due rows are not sent",

@@ -52,8 +52,3 @@ def granting(role: str) -> str:
         f"`idem db grant {shlex.quote(role)} --as daemon`, with the address of the schema's owner in IDEM_DATABASE_URL"
         "; then run `idem doctor` again"
     )
-
-
-def several(count: int, one: str, many: str | None = None, *, more: bool = False) -> str:
-    """A number with its noun; `more`: there may be others that were not read."""
-    return f"{'at least ' if more else ''}{count} {one if count == 1 else many or one + 's'}"

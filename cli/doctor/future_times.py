@@ -6,9 +6,10 @@ from typing import Final
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Findings, error, several, warning
+from idem.cli.doctor.findings import Findings, error, warning
 from idem.cli.doctor.queue import MOST
 from idem.outbox.domain.contract import Contract
+from idem.outbox.values.plural import several
 
 DAY: Final = 86400.0
 

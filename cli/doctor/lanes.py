@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, Findings, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, ok, warning
 from idem.outbox.calls.breaker import CONFIG_LIMIT
 from idem.outbox.operator.ages import SILENT
+from idem.outbox.values.plural import several
 from idem.outbox.worker.sent_as import SENT_BY_OTHERS
 
 SAMPLE = 500

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, Findings, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, ok, warning
 from idem.migrations.ownership import OF_ANOTHER_OWNER
+from idem.outbox.values.plural import several
 
 MISSING = """
 SELECT m.kind, m.relation, m.name FROM (

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, Findings, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, ok, warning
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.operator.ages import PAUSED
 from idem.outbox.operator.pause import named
 from idem.outbox.values.durations import text
+from idem.outbox.values.plural import several
 from idem.outbox.worker.claim import FORMAT_VERSIONS
 
 MOST = 200_000

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, RecordDict
-from idem.cli.doctor.findings import CheckResult, Findings, error, monitor, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, Findings, error, monitor, ok, warning
+from idem.outbox.values.plural import several
 
 # A fail-over never promotes a base backup or a logical subscriber.
 STANDBYS = """

@@ -7,6 +7,7 @@ import re
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, granting, ok, warning
 from idem.migrations import grants
+from idem.outbox.values.plural import several
 
 GRANT = re.compile(r"([A-Z]+)(?: \(([^()]*)\))?")
 
@@ -35,7 +36,7 @@ SELECT current_user::text AS name, has_schema_privilege('idem', 'USAGE') AS usag
 """
 # Every role that may use the schema has PUBLIC's rights, e.g. a role that only reads events or only calls idem.accept.
 EVERYBODY = """
-SELECT 'EXECUTE on ' || count(*) || ' functions' AS what
+SELECT 'EXECUTE on ' || count(*) || CASE count(*) WHEN 1 THEN ' function' ELSE ' functions' END AS what
   FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
  WHERE p.pronamespace = 'idem'::regnamespace AND a.grantee = 0
 HAVING count(*) > 0
@@ -74,7 +75,7 @@ async def rights(examination: Examination) -> Findings:
     missing = await examination.all(MISSING, {"tables": tables, "verbs": verbs, "columns": columns})
     lacks = [f"{each['verb']} on {each['name']}" for each in missing]
     if role["functions"]:
-        lacks.append(f"EXECUTE on {len(role['functions'])} functions")
+        lacks.append(f"EXECUTE on {several(len(role['functions']), 'function')}")
     if lacks:
         yield error(f"role {name} lacks what a daemon needs: {', '.join(lacks)}", granting(name))
         return

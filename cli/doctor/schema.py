@@ -5,10 +5,11 @@ from __future__ import annotations
 from idem.cli.base.failures import AFTER_A_RESTORE
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Findings, error, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, ok, warning
 from idem.outbox.database.identity import IDENTITY
 from idem.outbox.database.installation import other_environment
 from idem.outbox.settle.doubted_rows import WAITING
+from idem.outbox.values.plural import several
 
 THERE = "SELECT to_regclass('idem.alembic_version') IS NOT NULL AS installed"
 REVISION = "SELECT v.version_num AS revision FROM idem.alembic_version v"

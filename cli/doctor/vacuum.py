@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Findings, error, monitor, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, monitor, ok, warning
+from idem.outbox.values.plural import several
 
 HOT = {
     "outbox": ("autovacuum_vacuum_scale_factor", "autovacuum_vacuum_cost_delay"),

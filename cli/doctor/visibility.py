@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Findings, error, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, ok, warning
 from idem.outbox.database import encryption, preconditions
+from idem.outbox.values.plural import several
 
 # Roles with rights on a table of idem and with neither BYPASSRLS nor the owner's exemption.
 OTHERS = """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Findings, error, ok, several, warning
+from idem.cli.doctor.findings import Findings, error, ok, warning
 from idem.outbox.config import Configuration
 from idem.outbox.values.durations import text
+from idem.outbox.values.plural import several
 
 NEWEST = 10_000
 """How many events to read, the newest first."""

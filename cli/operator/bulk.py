@@ -18,6 +18,7 @@ from idem.cli.base.output import as_json, say, table
 from idem.outbox.domain.states import Reason
 from idem.outbox.operator import guards
 from idem.outbox.values.errors import OperatorRefused
+from idem.outbox.values.plural import several
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -64,20 +65,18 @@ async def redrive(
     async with opening.deciding(options.config) as (connection, catalogue):
         candidates = await _candidates(connection, catalogue, selection)
         ready = [each for each in candidates if each.why_not is None]
-        what = "intents" if all(each.intent for each in candidates) else "entries"
+        kinds = ("intent", "intents") if all(each.intent for each in candidates) else ("entry", "entries")
+        match = f"{several(len(candidates), *kinds)} {'matches' if len(candidates) == 1 else 'match'}"
         say(
-            f"{len(candidates)} {what} match: {len(ready)} will be redriven, {rate:g} a second; "
-            f"{len(candidates) - len(ready)} will be skipped"
+            f"{match}: {len(ready)} will be redriven, {rate:g} a second; {len(candidates) - len(ready)} will be skipped"
         )
         for why, count in Counter(each.why_not for each in candidates if each.why_not).most_common(10):
             say(f"  {count} x {why}")
         if expect is None:
             raise OperatorRefused(f"nothing was changed: state how many you expect, e.g. --expect {len(candidates)}")
         if expect != len(candidates):
-            raise OperatorRefused(
-                f"nothing was changed: {len(candidates)} {what} match, but you expect {expect}. Check the selection"
-            )
-        confirm(f"Redrive {len(ready)} {what}?", yes=options.yes)
+            raise OperatorRefused(f"nothing was changed: {match}, but you expect {expect}. Check the selection")
+        confirm(f"Redrive {several(len(ready), *kinds)}?", yes=options.yes)
         by = options.operator
         done: list[dict[str, Any]] = []
         skipped = [each.named | {"why": each.why_not} for each in candidates if each.why_not is not None]

@@ -18,6 +18,7 @@ from idem.cli.base.output import age, as_json, say, text
 from idem.cli.operator import preview as prospect
 from idem.cli.operator.preview import Prospect, prospects
 from idem.outbox.values.errors import OperatorRefused
+from idem.outbox.values.plural import several
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -132,7 +133,7 @@ def _preview(case: DecisionCase, options: DecisionOptions, catalogue: Catalogue)
         raise OperatorRefused(f"{impossible if chosen is None else chosen.text}. Possible now: {possible or 'nothing'}")
     say(f"{chosen.command}: {chosen.text}")
     if options.answer is not None:
-        say(f"the stored answer will be {options.answer.status}, {len(options.answer.body)} bytes")
+        say(f"the stored answer will be {options.answer.status}, {several(len(options.answer.body), 'byte')}")
     so_far, given = (case.held and case.held.row.reference), (options.outcome and options.outcome.reference)
     if so_far is not None and given is not None and so_far != given:
         say(

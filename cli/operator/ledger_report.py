@@ -8,6 +8,7 @@ from uuid import UUID
 import typer
 
 from idem.cli.base.output import say, table, text
+from idem.outbox.values.plural import several
 
 if TYPE_CHECKING:
     from idem.reconciler.ledger.discrepancies import Opened
@@ -70,8 +71,8 @@ def _conclude(seen: Checked) -> None:
     if seen.dry_run:
         say("nothing was written (--dry-run)")
     if seen.discrepancies:
-        word = "discrepancy" if seen.discrepancies == 1 else "discrepancies"
-        say(f"{seen.discrepancies} {word}: `idem dlq list --reason-code discrepancy`, then `idem dlq show`")
+        found = several(seen.discrepancies, "discrepancy", "discrepancies")
+        say(f"{found}: `idem dlq list --reason-code discrepancy`, then `idem dlq show`")
     if not seen.complete:
         say("NOT COMPLETE: what was not compared may differ. Fix the cause above and run it again")
     elif not seen.compared:

@@ -8,6 +8,7 @@ import typer
 
 from idem.cli.base.output import age, fields, labelled, say, table, text
 from idem.cli.operator.preview import Prospect
+from idem.outbox.values.plural import several
 
 
 def show_intent(intent: dict[str, Any]) -> None:
@@ -68,6 +69,7 @@ def show_intent(intent: dict[str, Any]) -> None:
 
 def show_event(event: dict[str, Any]) -> None:
     """Print what idem stores of a provider's event, without its body."""
+    size = event["body_bytes"]
     fields(
         [
             ("event", event["event_id"]),
@@ -83,10 +85,7 @@ def show_event(event: dict[str, Any]) -> None:
             ),
             ("received", f"{age(event['age'])} ago"),
             ("failed tries", event["tries"] or None),
-            (
-                "body",
-                f"{event['body_bytes']} bytes" if event["body_bytes"] is not None else "deleted after its retention",
-            ),
+            ("body", "deleted after its retention" if size is None else several(size, "byte")),
         ]
     )
 

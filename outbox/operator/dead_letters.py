@@ -15,6 +15,7 @@ from idem.outbox.handlers.stopped import is_of_handler as is_of_handler
 from idem.outbox.settle.record import note_operator
 from idem.outbox.values import storable
 from idem.outbox.values.errors import OperatorRefused
+from idem.outbox.values.plural import several
 
 CLOSED_ALONE: Final = frozenset({Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Reason.DISCREPANCY, Reason.HANDLER_FAILED})
 """Reasons that say something about an intent without asking for its state to change."""
@@ -73,8 +74,8 @@ async def close_dead_letter(
         found = await _read(connection, letter)
         if found.version != version or found.seen != seen:
             raise OperatorRefused(
-                f"dead letter {letter} changed after you read it (version {found.version}, seen {found.seen} times): "
-                "read it again, then decide"
+                f"dead letter {letter} changed after you read it (version {found.version}, seen "
+                f"{several(found.seen, 'time')}): read it again, then decide"
             )
         if why := against_closing(Reason(found.reason), KeyState(found.state)):
             raise OperatorRefused(why)

@@ -55,7 +55,7 @@ async def test_lost_says_what_was_left_and_until_when_and_no_daemon_does_it_agai
     desk.spine.accepted("b", operation="pay.keyed")
     await another_database(desk)
     asked = await desk.cli("recover", "--lost", "--reason", "restored")
-    assert asked.code == 1 and "1 rows will become unknown" in asked.err and "1 rows will not change" in asked.err
+    assert asked.code == 1 and "1 row will become unknown" in asked.err and "1 row will not change" in asked.err
     done = await desk.cli("recover", "--lost", "--reason", "restored", "--yes", "--json")
     found = done.data
     assert (found["rows"], found["became"], found["left"], found["open"]) == (1, "unknown", 1, 0)
@@ -66,7 +66,7 @@ async def test_lost_says_what_was_left_and_until_when_and_no_daemon_does_it_agai
     await meets(desk, moved=FAR)
     assert await statuses(desk) == ["unknown", "pending", "pending"], "what was accepted since is not doubted"
     again = await desk.cli("recover", "--lost", "--reason", "again", "--yes")
-    assert "1 rows are unchanged" in again.err and "the last until" in again.err
+    assert "1 row is unchanged" in again.err and "the last until" in again.err
 
 
 async def test_lossless_takes_back_what_daemons_doubted_and_not_what_lost_has_said(desk: Desk) -> None:

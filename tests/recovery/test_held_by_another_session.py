@@ -202,7 +202,7 @@ async def test_a_held_row_keeps_its_doubt_until_the_command_is_run_again(desk: D
     with psycopg.connect(desk.spine.url) as other:
         other.execute(HOLDS["the row"], {"i": intent})
         done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes")
-        assert done.code == 0 and "1 rows stay doubted" in done.err
+        assert done.code == 0 and "1 row stays doubted" in done.err
     assert (await desk.spine.row(intent))["doubted_since"] is not None
     async with desk.spine.database.connection() as connection:
         found = await release.lossless(connection, desk.spine.catalogue, by="ann", reason="a planned move")

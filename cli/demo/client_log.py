@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -69,13 +67,3 @@ class ClientLog:
 def read(path: Path) -> list[LogLine]:
     """All lines, in the order of the responses."""
     return [LogLine(**json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
-
-
-def digest(body: bytes) -> str:
-    """The hash of a body."""
-    return hashlib.sha256(body).hexdigest()
-
-
-def now() -> float:
-    """Seconds since the epoch."""
-    return time.time()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
@@ -12,7 +14,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from idem import Idem
-from idem.cli.demo import client_log
 from idem.cli.demo.client_log import ClientAct, ClientHeard, ClientLog, LogLine
 from idem.cli.demo.scenario import TENANT, Manner, PlannedPayment
 from idem.decisions import (
@@ -155,7 +156,21 @@ class Clients:
                     committed = True
         except (SQLAlchemyError, IdemError, OSError, TimeoutError) as raised:
             error = f"{type(raised).__name__}: {raised}"[:200]
-        line = self._line(payment, asked, decision, committed, error)
+        answer = decision.answer if isinstance(decision, Replay) and error is None else None
+        intent = decision.intent_id if decision is not None else None
+        line = LogLine(
+            at=time.time(),
+            key=payment.key,
+            operation=payment.operation,
+            asked=asked,
+            said=WORDS[type(decision)] if decision is not None and error is None else "error",
+            committed=committed,
+            intent=str(intent) if intent is not None else None,
+            status=answer.status if answer else None,
+            headers=dict(answer.headers) if answer else None,
+            body_sha256=hashlib.sha256(answer.body).hexdigest() if answer else None,
+            note=error,
+        )
         self._log.write(line)
         self._count(line)
         return decision if error is None else None
@@ -165,30 +180,6 @@ class Clients:
     ) -> Decision:
         operation = self._operations[payment.operation]
         return await operation.accept_async(connection, dict(params), key=payment.key, tenant=TENANT)
-
-    def _line(
-        self,
-        payment: PlannedPayment,
-        asked: ClientAct,
-        decision: Decision | None,
-        committed: bool | None,
-        error: str | None,
-    ) -> LogLine:
-        answer = decision.answer if isinstance(decision, Replay) and error is None else None
-        intent = decision.intent_id if decision is not None else None
-        return LogLine(
-            at=client_log.now(),
-            key=payment.key,
-            operation=payment.operation,
-            asked=asked,
-            said=WORDS[type(decision)] if decision is not None and error is None else "error",
-            committed=committed,
-            intent=str(intent) if intent is not None else None,
-            status=answer.status if answer else None,
-            headers=dict(answer.headers) if answer else None,
-            body_sha256=client_log.digest(answer.body) if answer else None,
-            note=error,
-        )
 
     def _count(self, line: LogLine) -> None:
         self.said[line.said] += 1

@@ -44,12 +44,12 @@ async def take_away(embedded: Embedded, processes: Processes, seconds: float) ->
     """Stop the server for `seconds` and restart it; returns what each daemon used meanwhile."""
     await asyncio.to_thread(outage, embedded, seconds, wait=False)
     began = time.monotonic()
-    before = [_sample(process) for process in processes.daemons]
+    before = [(process, _sample(process)) for process in processes.daemons]
     await asyncio.sleep(max(0.0, seconds - 1.0))
     spent = time.monotonic() - began
-    after = [_sample(process) for process in processes.daemons]
+    calm = [_calm(process, sample, spent) for process, sample in before]
     await asyncio.to_thread(_until_back, embedded, seconds + RETURN)
-    return [_calm(a, b, spent) for a, b in zip(before, after, strict=True)]
+    return calm
 
 
 def _until_back(embedded: Embedded, patience: float) -> None:
@@ -60,19 +60,11 @@ def _until_back(embedded: Embedded, patience: float) -> None:
         time.sleep(0.1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    name: str
-    pid: int | None
-    cpu: float | None
-    lines: int
-
-
-def _sample(process: Child) -> _Sample:
-    pid = process.pid
+def _sample(process: Child) -> tuple[int | None, float | None, int]:
+    """The pid, the seconds of CPU and the lines of log so far."""
     assert process.log is not None
     lines = process.log.read_bytes().count(b"\n")
-    return _Sample(process.name, pid, None if pid is None else _cpu_seconds(pid), lines)
+    return process.pid, None if process.pid is None else _cpu_seconds(process.pid), lines
 
 
 def _cpu_seconds(pid: int) -> float | None:
@@ -83,8 +75,7 @@ def _cpu_seconds(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _calm(before: _Sample, after: _Sample, seconds: float) -> Calm:
-    cpu = None
-    if before.pid == after.pid and before.cpu is not None and after.cpu is not None:
-        cpu = (after.cpu - before.cpu) / seconds
-    return Calm(before.name, seconds, cpu, after.lines - before.lines)
+def _calm(process: Child, before: tuple[int | None, float | None, int], seconds: float) -> Calm:
+    (pid, spent, written), (now, cpu, lines) = before, _sample(process)
+    share = None if pid != now or spent is None or cpu is None else (cpu - spent) / seconds
+    return Calm(process.name, seconds, share, lines - written)

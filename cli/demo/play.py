@@ -11,7 +11,7 @@ import typer
 
 from idem.cli.demo import place, report, stage
 from idem.cli.demo.constants import SMALLEST_FACTOR, Constants
-from idem.cli.demo.scenario import sabotage_needs
+from idem.cli.demo.scenario import NEEDS
 from idem.cli.demo.settings import DemoSettings
 from idem.errors import ConfigError
 
@@ -47,7 +47,7 @@ def perform(settings: DemoSettings) -> int:
         return INTERRUPTED
     typer.echo(report.to_json(result) if settings.json else report.closing(result))
     if settings.sabotage is not None and result.victim is None:
-        typer.echo(f"it needs {sabotage_needs(settings.sabotage)}. Try another seed", err=True)
+        typer.echo(f"it needs {NEEDS[settings.sabotage]}. Try another seed", err=True)
     return _leave(settings, result)
 
 

@@ -8,7 +8,6 @@ import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from idem.cli.group.children import Child, Children
 
@@ -37,9 +36,7 @@ class Processes(Children):
     kills: list[Kill] = field(default_factory=list)
     ended_alone: Counter[str] = field(default_factory=Counter)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     @property

@@ -79,10 +79,6 @@ class PlannedPayment:
     at: float
     rejected: bool = False
 
-    @property
-    def keyless(self) -> bool:
-        return self.operation == operation(KEYLESS)
-
 
 def operation(provider: str) -> str:
     """The operation that pays through a provider."""
@@ -128,26 +124,20 @@ def _faults(chance: random.Random, rate: float, times: Constants) -> list[str]:
     ]
 
 
+TIMED: Mapping[str, str] = {"stall_before_acting": "bank.late_effect", "pending": "bank.pending", "drip": "bank.drip"}
+"""The faults that take a time of the contract."""
+
+
 def _timed(fault: str, times: Constants) -> str:
-    match fault:
-        case "stall_before_acting":
-            return f"{fault}:{times['bank.late_effect']:g}"
-        case "pending":
-            return f"{fault}:{times['bank.pending']:g}"
-        case "drip":
-            return f"{fault}:{times['bank.drip']:g}"
-        case _:
-            return fault
+    return f"{fault}:{times[TIMED[fault]]:g}" if fault in TIMED else fault
 
 
-def sabotage_needs(sabotage: Sabotage) -> str:
-    """What the sabotage looks for, in words, for the message when it finds no victim."""
-    match sabotage:
-        case Sabotage.BLIND_RESEND | Sabotage.BELIEVE_ABSENT:
-            return "an unknown payment through the bank without keys, which the bank has made or will make"
-        case Sabotage.LOSE_ROW:
-            return "an open payment without a claim"
-        case Sabotage.REWRITE_ANSWER:
-            return "a completed payment whose answer a client has seen"
-        case Sabotage.SKIP_EVIDENCE:
-            return "a completed payment"
+OF_OLD_BANK = "an unknown payment through the bank without keys, which the bank has made or will make"
+NEEDS: Mapping[Sabotage, str] = {
+    Sabotage.BLIND_RESEND: OF_OLD_BANK,
+    Sabotage.BELIEVE_ABSENT: OF_OLD_BANK,
+    Sabotage.LOSE_ROW: "an open payment without a claim",
+    Sabotage.REWRITE_ANSWER: "a completed payment whose answer a client has seen",
+    Sabotage.SKIP_EVIDENCE: "a completed payment",
+}
+"""What each sabotage looks for, for the message when it finds no victim."""

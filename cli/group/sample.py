@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from idem.cli.base.bank_contract import BANK, PARAMS
+from idem.cli.group.up_note import write_private
 from idem.outbox.values.errors import ConfigError
 from idem.testing.bank import BankAccount, BankSettings, SettingsError
 
@@ -101,11 +101,11 @@ def sample(home: Path) -> Sample:
     word = secrets.token_urlsafe(16)
     log = (home / "bank.jsonl").absolute()
     settings = BankSettings(port=port, log=log, require_auth=True, accounts=(BankAccount("main", word),))
-    _write(token, word)
-    _write(bank, settings.to_json())
+    write_private(token, word)
+    write_private(bank, settings.to_json())
     params = PARAMS.format(operation=OPERATION, least=", minimum = 1")
     parts = {"operation": OPERATION, "today": date.today(), "bank": BANK.format(name="bank"), "params": params}
-    _write(config, TOML.format(origin=f"http://{HOST}:{port}", **parts))
+    write_private(config, TOML.format(origin=f"http://{HOST}:{port}", **parts))
     return Sample(config, bank, new=True)
 
 
@@ -121,12 +121,3 @@ def _check_port(bank: Path) -> None:
             f"the bank of this folder cannot listen on port {port}: {error.strerror}. Stop the program that uses it, "
             f"or change the port in {bank} and in the idem.toml beside it"
         ) from None
-
-
-def _write(path: Path, text: str) -> None:
-    # Written atomically and readable only by us: two of them hold a secret.
-    aside = path.with_suffix(".new")
-    aside.unlink(missing_ok=True)
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    aside.replace(path)

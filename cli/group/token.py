@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from idem.cli.base.options import who
+from idem.cli.group.up_note import write_private
 from idem.outbox.database import session
 from idem.outbox.database.address import Address
 from idem.outbox.tenants import tokens
@@ -25,7 +25,5 @@ async def of_demo(address: Address, home: Path) -> str:
         if owner is not None and owner.tenant_id == TENANT:
             return word
         _, word = await tokens.create(connection, TENANT, LABEL, by=who(None))
-    kept.unlink(missing_ok=True)
-    with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(word + "\n")
+    write_private(kept, word + "\n")
     return word

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,13 +33,20 @@ class RunningGroup:
     app: str | None = None
 
 
+def write_private(path: Path, text: str) -> None:
+    """Replace a file, atomically, by one that only this user can read: it may hold a secret."""
+    aside = path.with_suffix(".new")
+    aside.unlink(missing_ok=True)
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    aside.replace(path)
+
+
 @contextlib.contextmanager
 def noted(home: Path, running: RunningGroup) -> Iterator[None]:
     """Keep a note in the folder of `idem up` while it runs."""
     note = home / NOTE
-    note.unlink(missing_ok=True)
-    with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({name: getattr(running, name) for name in RunningGroup.__dataclass_fields__}, file)
+    write_private(note, json.dumps(asdict(running)))
     try:
         yield
     finally:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from idem.reconciler.ledger.discrepancies import Opened
     from idem.reconciler.ledger.report import Checked, LaneReport
 
+COUNTS = ("matched", "settled_now", "ours_only", "theirs_only", "foreign", "open", "decided", "not_compared")
 SHOWN = 100
 """Most discrepancies that the table shows. All of them are dead letters and are in the JSON."""
 
@@ -21,19 +22,8 @@ SHOWN = 100
 def show(seen: Checked) -> None:
     """Print a ledger check: one line for each account, then each discrepancy and the next step."""
     typer.echo()
-    names = (
-        "objects",
-        "matched",
-        "settled now",
-        "ours only",
-        "theirs only",
-        "foreign",
-        "open",
-        "decided",
-        "not compared",
-    )
     table(
-        ["account", "list", *names],
+        ["account", "list", "objects", *(name.replace("_", " ") for name in COUNTS)],
         [[f"{lane.provider}/{lane.account}", _walked(lane), *_numbers(lane)] for lane in seen.lanes],
         empty="no account to compare: no operation of this configuration calls a provider",
     )
@@ -96,9 +86,8 @@ def _walked(lane: LaneReport) -> str:
 
 def _numbers(lane: LaneReport) -> list[object]:
     if lane.walked == "not_listed":
-        return [None] * 9
-    names = ("matched", "settled_now", "ours_only", "theirs_only", "foreign", "open", "decided", "not_compared")
-    return [lane.objects, *(lane.counts[name] for name in names)]
+        return [None] * (1 + len(COUNTS))
+    return [lane.objects, *(lane.counts[name] for name in COUNTS)]
 
 
 def _here(each: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from idem.reconciler import due
 YEAR = 366 * 86400.0
 
 READS = {
-    "cli/demo/client_log.py": "what a demonstration writes down",
+    "cli/demo/clients.py": "what a demonstration writes down",
     "cli/demo/installation.py": "the day, in the sample configuration that is written",
     "cli/group/sample.py": "the day, in the sample configuration that is written",
     "cli/demo/place.py": "the name of a demonstration's database",

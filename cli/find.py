@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -45,7 +44,14 @@ def find(
     The whole text must match, and case matters. For each kind of name it shows the newest 50 (for a label or reference
     that more than 10,000 intents share: of 10,000 of them).
     """
-    found = asyncio.run(_find(config, anything))
+
+    async def read() -> list[dict[str, Any]]:
+        from idem.outbox.operator import search
+
+        async with opening.connected(config) as connection:
+            return await search.find(connection, anything)
+
+    found = asyncio.run(read())
     if as_data:
         as_json({"intents": found})
     else:
@@ -65,10 +71,3 @@ def find(
             say(f"more: `idem intents show {found[0]['id']}`")
     if not found:
         raise typer.Exit(FINDINGS)
-
-
-async def _find(config: Path | None, text: str) -> list[dict[str, Any]]:
-    from idem.outbox.operator import search
-
-    async with opening.connected(config) as connection:
-        return await search.find(connection, text)

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from idem.cli.base import opening
 from idem.cli.base.application import App
+from idem.cli.base.option_groups import grouped
 from idem.cli.base.options import ByOption, Config, Json, Why, examples, who
 from idem.cli.base.output import as_json, say
 from idem.cli.operator import names
@@ -31,56 +31,30 @@ RESUME_EXAMPLES = examples(
     'idem resume bank --reason "maintenance is over"', 'idem resume bank --what accept --reason "queue is short again"'
 )
 
-Provider = Annotated[str, typer.Argument(help="The provider's name in the configuration.", show_default=False)]
-OneAccount = Annotated[
-    str | None,
-    typer.Option("--account", metavar="NAME", help="Only this account; default all accounts of the provider."),
-]
 ITS = "calls (first sends, replays, cancels), lookups (look-ups), accept (new intents), separated by commas"
 
 
-def pause(
-    provider: Provider,
-    reason: Why,
-    config: Config = None,
-    app: App = None,
-    account: OneAccount = None,
-    what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to pause: {ITS}.")] = "calls,lookups",
-    by: ByOption = None,
-    as_data: Json = False,
-) -> None:
-    """Stop calling a provider until `idem resume`; a pause survives restarts. Running calls continue. Queued rows wait
-    and lose only time: replay windows and `start_within` keep running. idem still accepts intents, unless --what names
-    accept: then new requests get 503 `paused`, and retries of known keys get their answer as usual.
-    """
-    asyncio.run(_pause(_PauseOptions(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
+@dataclass(frozen=True, kw_only=True)
+class PauseOptions:
+    """What both commands take: which lanes, who, and why. Raises a usage error for an empty account."""
 
+    provider: Annotated[str, typer.Argument(help="The provider's name in the configuration.", show_default=False)]
+    reason: Why
+    config: Config = None
+    app: App = None
+    account: Annotated[
+        str | None,
+        typer.Option("--account", metavar="NAME", help="Only this account; default all accounts of the provider."),
+    ] = None
+    by: ByOption = None
+    as_data: Json = False
 
-def resume(
-    provider: Provider,
-    reason: Why,
-    config: Config = None,
-    app: App = None,
-    account: OneAccount = None,
-    what: Annotated[
-        str, typer.Option("--what", metavar="LIST", help=f"What to resume: {ITS}.")
-    ] = "calls,lookups,accept",
-    by: ByOption = None,
-    as_data: Json = False,
-) -> None:
-    """End a pause. Workers wake at once and send what waited, at the pace of the lane's limits."""
-    asyncio.run(_resume(_PauseOptions(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
-
-
-@dataclass(frozen=True, slots=True)
-class _PauseOptions:
-    config: Path | None
-    provider: str
-    account: str | None
-    what: Sequence[What]
-    by: str
-    reason: str
-    as_data: bool
+    def __post_init__(self) -> None:
+        # An empty variable in a script must not select all accounts.
+        if self.account == "":
+            raise typer.BadParameter(
+                "it is empty. Name an account, or leave the option out for all accounts", param_hint="--account"
+            )
 
     @property
     def lanes(self) -> str:
@@ -92,13 +66,25 @@ class _PauseOptions:
         return opening.writing(self.config, opening.environment(self.config)[0])
 
 
-def _one(account: str | None) -> str | None:
-    # An empty variable in a script must not select all accounts.
-    if account == "":
-        raise typer.BadParameter(
-            "it is empty. Name an account, or leave the option out for all accounts", param_hint="--account"
-        )
-    return account
+@grouped
+def pause(
+    options: PauseOptions,
+    what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to pause: {ITS}.")] = "calls,lookups",
+) -> None:
+    """Stop calling a provider until `idem resume`; a pause survives restarts. Running calls continue. Queued rows wait
+    and lose only time: replay windows and `start_within` keep running. idem still accepts intents, unless --what names
+    accept: then new requests get 503 `paused`, and retries of known keys get their answer as usual.
+    """
+    asyncio.run(_pause(options, _chosen(what)))
+
+
+@grouped
+def resume(
+    options: PauseOptions,
+    what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to resume: {ITS}.")] = "calls,lookups,accept",
+) -> None:
+    """End a pause. Workers wake at once and send what waited, at the pace of the lane's limits."""
+    asyncio.run(_resume(options, _chosen(what)))
 
 
 def _chosen(what: str) -> list[What]:
@@ -112,13 +98,13 @@ def _chosen(what: str) -> list[What]:
     return [each for each in EVERYTHING if each in named]
 
 
-async def _pause(options: _PauseOptions) -> None:
+async def _pause(options: PauseOptions, what: list[What]) -> None:
     from idem.outbox.operator import pause as pausing
 
-    provider, account, what = options.provider, options.account, options.what
+    provider, account, by = options.provider, options.account, who(options.by)
     async with options.writing() as connection:
         await names.require(options.config, connection, provider, account)
-        fresh = await pausing.pause(connection, provider, options.lanes, what, by=options.by, reason=options.reason)
+        fresh = await pausing.pause(connection, provider, options.lanes, what, by=by, reason=options.reason)
         lanes = await pausing.lanes(connection, provider)
     if options.as_data:
         as_json({"provider": provider, "account": account, "changed": fresh, "lanes": lanes})
@@ -132,14 +118,12 @@ async def _pause(options: _PauseOptions) -> None:
         say("idem still accepts new intents, and they wait; --what accept refuses them")
 
 
-async def _resume(options: _PauseOptions) -> None:
+async def _resume(options: PauseOptions, what: list[What]) -> None:
     from idem.outbox.operator import pause as pausing
 
-    provider, account = options.provider, options.account
+    provider, account, by = options.provider, options.account, who(options.by)
     async with options.writing() as connection:
-        done = await pausing.resume(
-            connection, provider, options.lanes, options.what, by=options.by, reason=options.reason
-        )
+        done = await pausing.resume(connection, provider, options.lanes, what, by=by, reason=options.reason)
         lanes = await pausing.lanes(connection, provider)
         if not done and not lanes:
             # The name may be misspelt, but a provider that the configuration no longer has can still be resumed.

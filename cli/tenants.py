@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
@@ -52,7 +51,18 @@ def top(
     idem counts by the hour for the HTTP API, the library and SQL, and keeps the counts for 30 days. The last seconds
     may be missing. Counts of the library and SQL appear once a sweeper has added them up.
     """
-    at, found = asyncio.run(_top(config, moment(since), by, limit))
+    start = moment(since)
+
+    async def read() -> tuple[datetime, list[dict[str, Any]]]:
+        from idem.outbox.tenants import usage
+
+        order: usage.UsageOrder = "misuse" if by == "misuse" else usage.TenantCounter(by)
+        async with opening.connected(config) as connection:
+            at = await opening.time_of(connection, start)
+            assert at is not None
+            return at, await usage.top(connection, since=at, by=order, limit=limit)
+
+    at, found = asyncio.run(read())
     if as_data:
         as_json({"since": at, "by": by, "tenants": found})
         return
@@ -63,15 +73,3 @@ def top(
         [[each["tenant_id"], *(each[name] for name, _ in shown)] for each in found],
         empty=f"no tenant has any {by} in this time",
     )
-
-
-async def _top(
-    config: Path | None, since: datetime | float | None, by: RevokedBy, limit: int
-) -> tuple[datetime, list[dict[str, Any]]]:
-    from idem.outbox.tenants import usage
-
-    order: usage.UsageOrder = "misuse" if by == "misuse" else usage.TenantCounter(by)
-    async with opening.connected(config) as connection:
-        at = await opening.time_of(connection, since)
-        assert at is not None
-        return at, await usage.top(connection, since=at, by=order, limit=limit)

@@ -49,19 +49,19 @@ def create(
 
     _usable(check_tenant, tenant, "TENANT")
     _usable(check_label, label, "--label")
-    token_id, token = asyncio.run(_create(config, tenant, label, who(by)))
+
+    async def run() -> tuple[UUID, str]:
+        from idem.outbox.tenants import tokens
+
+        async with opening.writing(config, opening.environment(config)[0]) as connection:
+            return await tokens.create(connection, tenant, label, by=who(by))
+
+    token_id, token = asyncio.run(run())
     if as_data:
         as_json({"id": token_id, "tenant": tenant, "label": label, "token": token})
         return
     fields([("token", token), ("id", token_id), ("tenant", tenant), ("label", label)])
     say("idem shows the token only this once; the client sends it as `Authorization: Bearer <token>`")
-
-
-async def _create(config: Path | None, tenant: str, label: str, by: str) -> tuple[UUID, str]:
-    from idem.outbox.tenants import tokens
-
-    async with opening.writing(config, opening.environment(config)[0]) as connection:
-        return await tokens.create(connection, tenant, label, by=by)
 
 
 @app.command("list", epilog=examples("idem token list", "idem token list --tenant acme --revoked --json"))
@@ -73,7 +73,14 @@ def list_(
     as_data: Json = False,
 ) -> None:
     """List tokens by tenant and age, with the day of their last use."""
-    found = asyncio.run(_list(config, tenant, revoked, limit))
+
+    async def read() -> list[Token]:
+        from idem.outbox.tenants import tokens
+
+        async with opening.connected(config) as connection:
+            return await tokens.tokens(connection, tenant=tenant, revoked=revoked, limit=limit)
+
+    found = asyncio.run(read())
     if as_data:
         as_json({"tokens": [asdict(each) for each in found]})
         return
@@ -87,13 +94,6 @@ def list_(
         ],
         empty="there are no tokens: `idem token create TENANT --label L` creates one",
     )  # fmt: skip
-
-
-async def _list(config: Path | None, tenant: str | None, revoked: bool, limit: int) -> list[Token]:
-    from idem.outbox.tenants import tokens
-
-    async with opening.connected(config) as connection:
-        return await tokens.tokens(connection, tenant=tenant, revoked=revoked, limit=limit)
 
 
 @app.command(epilog=examples('idem token revoke 0193b6a0-0000-7000-8000-000000000000 --reason "left the company"'))

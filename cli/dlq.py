@@ -189,11 +189,11 @@ def resolve(
     """
     from idem.cli.operator import decision
 
-    wanted = decision.DecisionOptions(as_, reason, know_it_did_not_happen)
+    wanted = decision.DecisionOptions(f"resolve --as {as_}", reason, know_it_did_not_happen)
     if as_ == "completed":
         final = decision.final(outcome, reference, provider_status, field or [])
         given = decision.answer(answer, answer_status, outcome)
-        wanted = decision.DecisionOptions(as_, reason, False, final, given, unchecked=unchecked)
+        wanted = decision.DecisionOptions(f"resolve --as {as_}", reason, False, final, given, unchecked=unchecked)
     elif unchecked:
         raise typer.BadParameter("it goes with --as completed", param_hint="--unchecked")
     asyncio.run(decision.resolve(options, letter, wanted))
@@ -249,8 +249,9 @@ def redrive(
         if any(each is not None for each in (*chosen, expect)):
             raise typer.BadParameter("name one dead letter or give a selection, not both")
         from idem.cli.operator import decision
+        from idem.cli.operator.preview import REDRIVE
 
-        wanted = decision.DecisionOptions("redrive", reason, know_it_did_not_happen, new_key=new_provider_key)
+        wanted = decision.DecisionOptions(REDRIVE, reason, know_it_did_not_happen, new_key=new_provider_key)
         asyncio.run(decision.resolve(options, letter, wanted))
         return
     if all(each is None for each in chosen):
@@ -269,5 +270,6 @@ def redrive(
 def discard(letter: Letter, reason: Why, *, options: OperatorOptions) -> None:
     """Close an entry that belongs to no intent (an unmatched webhook, a discrepancy). idem never discards an intent."""
     from idem.cli.operator import decision
+    from idem.cli.operator.preview import DISCARD
 
-    asyncio.run(decision.resolve(options, letter, decision.DecisionOptions("discard", reason)))
+    asyncio.run(decision.resolve(options, letter, decision.DecisionOptions(DISCARD, reason)))

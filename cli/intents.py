@@ -136,12 +136,12 @@ def cancel(intent: Intent, reason: Why, sure: Sure = False, *, options: Operator
 
 async def _cancel(options: OperatorOptions, prefix: Any, reason: str, sure: bool) -> None:
     from idem.cli.operator.preview import CANCEL, prospects
-    from idem.outbox.operator import actions, id_prefixes, listing
+    from idem.outbox.operator import actions, id_prefixes, listing, locking
 
     async with opening.deciding(options.config) as (connection, catalogue):
         intent = await id_prefixes.intent(connection, prefix)
         found = known(await listing.intent(connection, intent), intent)
-        held = await actions.snapshot(connection, intent)
+        held = await locking.snapshot(connection, intent)
         for each in prospects(found, held, catalogue, sure=sure):
             if each.command == CANCEL:
                 say(f"intent {intent} ({found['operation']}, {found['label'] or 'no label'}): {each.text}")

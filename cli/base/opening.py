@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import AsyncIterator
@@ -173,26 +174,20 @@ def catalogue_to_look(config: Path | None) -> Catalogue | None:
         return None
 
 
-def timeouts(found: Configuration) -> Timeouts:
-    """The timeouts of a configuration's sessions."""
+def timeouts(found: Configuration, at_most: float = math.inf) -> Timeouts:
+    """The timeouts of a configuration's sessions, in seconds, none of which waits longer than `at_most`."""
     from idem.outbox.database.pool import Timeouts
 
     database = found.settings.database
     return Timeouts(
-        database.statement_timeout, database.lock_timeout, database.idle_in_transaction_timeout,
-        database.connect_timeout,
+        min(at_most, database.statement_timeout), min(at_most, database.lock_timeout),
+        database.idle_in_transaction_timeout, min(at_most, database.connect_timeout),
     )  # fmt: skip
 
 
 def pool(found: Configuration, served: ApiSettings | EndpointSettings) -> tuple[int, Timeouts]:
     """Connections and timeouts of a process that serves HTTP. It answers 503 sooner than a daemon gives up."""
-    from idem.outbox.database.pool import Timeouts
-
-    database = found.settings.database
-    return served.pool, Timeouts(
-        min(served.timeout, database.statement_timeout), min(served.timeout, database.lock_timeout),
-        database.idle_in_transaction_timeout, min(served.timeout, database.connect_timeout),
-    )  # fmt: skip
+    return served.pool, timeouts(found, served.timeout)
 
 
 @asynccontextmanager

@@ -207,27 +207,13 @@ def _clock_ahead(url: str) -> float:
 @contextlib.asynccontextmanager
 async def _background(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run these beside the body. If one fails, the demo ends; those still running are cancelled at the end."""
-    body = asyncio.current_task()
-    assert body is not None
-    failed: list[BaseException] = []
-
-    def ended(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            failed.append(error)
-            body.cancel()
-
-    tasks = [asyncio.create_task(work) for work in works]
-    for task in tasks:
-        task.add_done_callback(ended)
     try:
-        yield
-    except asyncio.CancelledError:
-        if failed:
-            body.uncancel()
-            raise failed[0] from None
-        raise
-    finally:
-        for task in tasks:
-            task.remove_done_callback(ended)
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+    except* Exception as failed:
+        raise failed.exceptions[0] from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -48,9 +49,7 @@ def doctor(
                 "errors": counts["error"],
                 "warnings": counts["warning"],
                 "first": None if (first := first_of(found)) is None else {"check": first.check, "do": first.do},
-                "findings": [
-                    {"check": each.check, "level": each.level, "what": each.what, "do": each.do} for each in found
-                ],
+                "findings": [asdict(each) for each in found],
             }
         )
     else:

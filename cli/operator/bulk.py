@@ -139,9 +139,9 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
 
 
 async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID) -> str | None:
-    from idem.outbox.operator import actions
+    from idem.outbox.operator import locking
 
-    held = await actions.snapshot(connection, intent)
+    held = await locking.snapshot(connection, intent)
     if held is None:
         return "it is already completed"
     if held.row.status == "unknown":

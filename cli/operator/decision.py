@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import typer
@@ -30,22 +30,12 @@ if TYPE_CHECKING:
     from idem.outbox.operator.id_prefixes import Prefix
     from idem.outbox.operator.snapshot import Snapshot
 
-Act: TypeAlias = Literal["completed", "failed_retryable", "closed", "redrive", "discard"]
-
-COMMANDS: dict[str, str] = {
-    "completed": prospect.COMPLETED,
-    "failed_retryable": prospect.FAILED,
-    "closed": prospect.CLOSED,
-    "redrive": prospect.REDRIVE,
-    "discard": prospect.DISCARD,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class DecisionOptions:
-    """What an operator wants to do about a dead letter, and why."""
+    """What an operator wants to do about a dead letter, and why. `act` is a command of the preview."""
 
-    act: Act
+    act: str
     reason: str
     sure: bool = False
     outcome: Succeeded | Refused | None = None
@@ -69,7 +59,7 @@ async def read(
     connection: AsyncConnection[Any], letter_id: Prefix | UUID, *, params: bool = False, unmask: str | None = None
 ) -> DecisionCase:
     """Read a dead letter with its intent and event; `unmask`: who sees masked values. Raises OperatorRefused."""
-    from idem.outbox.operator import actions, id_prefixes, listing, unmasking
+    from idem.outbox.operator import id_prefixes, listing, locking, unmasking
 
     letter_id = await id_prefixes.dead_letter(connection, letter_id)
     letter = await listing.dead_letter(connection, letter_id)
@@ -84,7 +74,7 @@ async def read(
     if unmask is not None:
         await unmasking.note(connection, letter["intent_id"], by=unmask)
     intent = await listing.intent(connection, letter["intent_id"], params=params, unmask=unmask is not None)
-    return DecisionCase(letter, intent, await actions.snapshot(connection, letter["intent_id"]), event)
+    return DecisionCase(letter, intent, await locking.snapshot(connection, letter["intent_id"]), event)
 
 
 def prospects_of(case: DecisionCase, catalogue: Catalogue | None, *, sure: bool = False) -> list[Prospect]:
@@ -113,7 +103,7 @@ async def resolve(given: OperatorOptions, letter: Prefix | UUID, options: Decisi
 
 def _preview(case: DecisionCase, options: DecisionOptions, catalogue: Catalogue) -> None:
     letter, intent = case.letter, case.intent
-    if letter["resolved_at"] is not None and options.act != "redrive":
+    if letter["resolved_at"] is not None and options.act != prospect.REDRIVE:
         how = f"{letter['resolution']}, by {letter['resolved_by']}"
         raise OperatorRefused(f"dead letter {letter['id']} is already resolved: {how}")
     times = "once" if letter["seen"] == 1 else f"{letter['seen']} times"
@@ -125,7 +115,7 @@ def _preview(case: DecisionCase, options: DecisionOptions, catalogue: Catalogue)
             f"version {intent['version']}"
         )
     found = {each.command: each for each in prospects_of(case, catalogue, sure=options.sure)}
-    chosen = found.get(prospect.NEW_KEY if options.new_key and intent is not None else COMMANDS[options.act])
+    chosen = found.get(prospect.NEW_KEY if options.new_key and intent is not None else options.act)
     if chosen is None or not chosen.possible:
         possible = ", ".join(name for name, each in found.items() if each.possible)
         about = f"of a {intent['state']} intent" if intent is not None else "without an intent"
@@ -179,47 +169,36 @@ async def _do(
     letter_id, seen = case.letter["id"], case.letter["seen"]
     words: dict[str, Any] = {"by": by, "reason": options.reason}
     if dead_letters.is_of_handler(case.letter["reason"], case.letter["details"]):
-        act = dead_letters.run_again if options.act == "redrive" else dead_letters.skip_event
+        again = options.act == prospect.REDRIVE
+        act = dead_letters.run_again if again else dead_letters.skip_event
         await act(connection, letter_id, seen=seen, **words)
         about = case.letter["details"]
         return {
-            "action": "handler_redriven" if options.act == "redrive" else "handler_skipped",
+            "action": "handler_redriven" if again else "handler_skipped",
             "handler": about["handler"], "event": f"{about['intent']} number {about['number']}",
         }  # fmt: skip
-    if case.intent is None and options.act == "redrive":
+    if case.intent is None and options.act == prospect.REDRIVE:
         await dead_letters.try_event_again(connection, letter_id, seen=seen, **words)
         return {"action": "tried_again", "event": case.letter["details"].get("event")}
-    if case.intent is None:
+    if case.intent is None or options.act == prospect.DISCARD:
         await dead_letters.discard(connection, letter_id, seen=seen, **words)
         return {"action": "discarded"}
     intent, words["version"] = case.intent["id"], case.intent["version"]
     match options.act:
-        case "completed":
+        case prospect.COMPLETED:
             assert options.outcome is not None
-            done = await actions.resolve_completed(
-                connection,
-                catalogue,
-                Renderer(),
-                intent,
-                options.outcome,
-                answer=options.answer,
-                letter=letter_id,
-                confirmed=options.confirmed,
-                **words,
-            )
-        case "failed_retryable":
+            words |= {"answer": options.answer, "letter": letter_id, "confirmed": options.confirmed}
+            done = await actions.resolve_completed(connection, catalogue, Renderer(), intent, options.outcome, **words)
+        case prospect.FAILED:
             done = await actions.resolve_failed(
                 connection, catalogue, intent, know_it_did_not_happen=options.sure, letter=letter_id, **words
             )
-        case "redrive":
+        case prospect.REDRIVE:
             words |= {"know_it_did_not_happen": options.sure, "new_provider_key": options.new_key}
             done = await actions.redrive(connection, catalogue, intent, **words)
-        case "closed":
+        case _:
             await dead_letters.close_dead_letter(connection, letter_id, seen=seen, **words)
             return {"action": "closed", "state": case.intent["state"]}
-        case "discard":
-            await dead_letters.discard(connection, letter_id, seen=seen, by=by, reason=options.reason)
-            return {"action": "discarded"}
     written = asdict(done)
     return {name: written[name] for name in ("action", "state", "status")}
 

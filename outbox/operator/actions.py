@@ -38,13 +38,8 @@ _PROBLEM = PROBLEMS["cancelled"]
 CANCELLED = Answer(
     _PROBLEM.status,
     json.dumps(
-        {
-            "type": _PROBLEM.type,
-            "title": _PROBLEM.title,
-            "status": _PROBLEM.status,
-            "code": _PROBLEM.code,
-            "detail": "The request was cancelled before anything happened. Use a new key to request it again.",
-        }
+        {name: getattr(_PROBLEM, name) for name in ("type", "title", "status", "code")}
+        | {"detail": "The request was cancelled before anything happened. Use a new key to request it again."}
     ).encode(),
     {"content-type": MEDIA_TYPE},
 )
@@ -205,11 +200,6 @@ async def resolve_completed(
             )
         await dead_letters.resolve(connection, letter, evidence.kind, by, reason)
         return Done(intent, evidence.kind, state, None)
-
-
-async def snapshot(connection: AsyncConnection[Any], intent: UUID) -> Snapshot | None:
-    """An intent's snapshot without a lock, for a preview. None: no open row. Raises OperatorRefused: no intent."""
-    return await locking.unlocked(connection, intent)
 
 
 OPERATION = "SELECT operation FROM idem.intents WHERE id = %(intent)s"

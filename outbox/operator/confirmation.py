@@ -140,13 +140,13 @@ def outcome_to_record(
     if unchecked:
         return wanted
     means = _means(confirmed, operation)
-    if doubt := _against(confirmed, means, wanted, other):
+    if doubt := against(confirmed, wanted, operation, other):
         instead = f"Look for this intent's own object there ({UNDER_KEY}). " if means is not None and other else ""
         raise OperatorRefused(
             f"nothing was changed: {doubt}. {instead}If you have seen it yourself, {UNCHECKED} records your word, "
             "with your reason"
         )
-    assert isinstance(means, Succeeded | Refused)  # `_against` names all else
+    assert isinstance(means, Succeeded | Refused)  # `against` names all else
     return replace(means, fields={**wanted.fields, **means.fields}, reference=means.reference or wanted.reference)
 
 
@@ -157,14 +157,7 @@ def against(
     confirmed: Confirmed, wanted: Succeeded | Refused, operation: OperationSpec, other: UUID | None
 ) -> str | None:
     """What contradicts an operator's statement, as text; None: the provider says the same."""
-    return _against(confirmed, _means(confirmed, operation), wanted, other)
-
-
-def _means(confirmed: Confirmed, operation: OperationSpec) -> Proof | None:
-    return None if confirmed.object is None else meaning(operation, confirmed.object)
-
-
-def _against(confirmed: Confirmed, means: Proof | None, wanted: Succeeded | Refused, other: UUID | None) -> str | None:
+    means = _means(confirmed, operation)
     named = "its provider key" if wanted.reference is None else f"reference {wanted.reference}"
     if isinstance(confirmed.look, Absent):
         return f"the provider has nothing under {named} (is it misspelt?)"
@@ -187,6 +180,10 @@ def _against(confirmed: Confirmed, means: Proof | None, wanted: Succeeded | Refu
             )
         case _:
             return None
+
+
+def _means(confirmed: Confirmed, operation: OperationSpec) -> Proof | None:
+    return None if confirmed.object is None else meaning(operation, confirmed.object)
 
 
 def said(confirmed: Confirmed | None) -> str:

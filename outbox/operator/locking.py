@@ -64,8 +64,8 @@ async def locked(connection: AsyncConnection[Any], row: UUID, intent: UUID) -> S
     return await _snapshot(connection, found)
 
 
-async def unlocked(connection: AsyncConnection[Any], intent: UUID) -> Snapshot | None:
-    """The standing without a lock; None: it has no open row. Raises OperatorRefused: no such intent."""
+async def snapshot(connection: AsyncConnection[Any], intent: UUID) -> Snapshot | None:
+    """An intent's snapshot without a lock, for a preview. None: no open row. Raises OperatorRefused: no intent."""
     row = await _row_id(connection, intent)
     found = next(iter(await read_locked(connection, [row])), None) if row is not None else None
     return await _snapshot(connection, found) if found is not None else None

@@ -16,7 +16,7 @@ from settling.shop import use
 from idem.outbox.domain.contract import Contract, KeyRule
 from idem.outbox.domain.decisions import Retrying
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.operator import actions, ages, listing
+from idem.outbox.operator import ages, listing, locking
 from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.settle.replay_window import memory_left, time_left
 from idem.outbox.values import clock
@@ -186,7 +186,7 @@ async def test_an_operator_a_metric_and_a_list_tell_of_it(spine: Spine, promised
         case = rows[intent["id"]]
         async with spine.database.connection() as connection:
             (found,) = await read_locked(connection, [intent["id"]])
-            held = await actions.snapshot(connection, intent["intent_id"])
+            held = await locking.snapshot(connection, intent["intent_id"])
             shown = await listing.intent(connection, intent["intent_id"])
         terms = spine.catalogue.cautious("pay.keyed", "keyed")
         assert memory_left(found.row.replay_window, found.row.memory_age, contract) == near(case.left, abs=EDGE / 2)

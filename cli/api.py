@@ -15,7 +15,7 @@ import typer
 from idem.cli import daemons
 from idem.cli.base import opening
 from idem.cli.base.option_groups import ProcessOptions, grouped
-from idem.cli.base.options import examples
+from idem.cli.base.options import examples, group, port_option
 from idem.cli.base.output import say
 
 if TYPE_CHECKING:
@@ -23,22 +23,19 @@ if TYPE_CHECKING:
     from idem.outbox.database.pool import Database
     from idem.outbox.domain.catalogue import Catalogue
 
-app = typer.Typer(no_args_is_help=True, help="Serve the HTTP API.", epilog=examples("idem api run --port 8080"))
+app = group("Serve the HTTP API.", "idem api run --port 8080")
 
 
 @app.command("run", epilog=examples("idem api run", "idem api run --host 0.0.0.0 --port 8080 --log json"))
 @grouped
 def run_api(
     host: Annotated[str | None, typer.Option(help="Address to listen on; default api.host.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free; default api.port.")
-    ] = None,
+    port: Annotated[int | None, port_option("Port to listen on, 0 for any free; default api.port.")] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            help="Also serve /metrics, /healthz and /readyz on this port, in a separate thread.",
+        port_option(
+            "Also serve /metrics, /healthz and /readyz on this port, in a separate thread.",
+            least=1,
             show_default="none",
         ),
     ] = None,

@@ -8,13 +8,9 @@ from typing import Annotated
 import typer
 
 from idem.cli.base import streams
-from idem.cli.base.options import examples
+from idem.cli.base.options import examples, group, port_option
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="A fake payment provider that fails on request, for experiments.",
-    epilog=examples("idem bank run --port 8600"),
-)
+app = group("A fake payment provider that fails on request, for experiments.", "idem bank run --port 8600")
 
 
 @app.command(
@@ -29,7 +25,7 @@ def run(
         Path | None, typer.Option(help="A JSON file with the bank's settings; the options below override it.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on; default 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; default 0: any free port.")] = None,
+    port: Annotated[int | None, port_option("The port; default 0: any free port.")] = None,
     log: Annotated[
         Path | None, typer.Option(help="The file to log every request and effect to; default: in memory only.")
     ] = None,

@@ -9,14 +9,10 @@ import typer
 from idem.cli.base import opening
 from idem.cli.base.application import App
 from idem.cli.base.failures import USAGE
-from idem.cli.base.options import Config, Json, examples
+from idem.cli.base.options import Config, Json, examples, group
 from idem.cli.base.output import as_json, table
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="The configuration: idem.toml and IDEM_… variables.",
-    epilog=examples("idem config check", "idem config show --json"),
-)
+app = group("The configuration: idem.toml and IDEM_… variables.", "idem config check", "idem config show --json")
 
 
 @app.command(epilog=examples("idem config check", "idem config check -c production.toml --json"))

@@ -15,7 +15,7 @@ from idem.cli import db
 from idem.cli.base import opening, start_checks, streams
 from idem.cli.base.application import application
 from idem.cli.base.option_groups import DaemonOptions, ProcessOptions, grouped
-from idem.cli.base.options import Json, examples
+from idem.cli.base.options import Json, examples, group
 from idem.cli.base.output import as_json, say, table
 
 if TYPE_CHECKING:
@@ -27,15 +27,9 @@ if TYPE_CHECKING:
     from idem.reconciler.daemon import Reconciler
     from idem.sweeper.daemon import Sweeper
 
-worker = typer.Typer(
-    no_args_is_help=True, help="Claim due rows and call providers.", epilog=examples("idem worker run")
-)
-sweeper = typer.Typer(
-    no_args_is_help=True, help="End claims whose lease has expired.", epilog=examples("idem sweeper run")
-)
-reconciler = typer.Typer(
-    no_args_is_help=True, help="Settle calls whose outcome is unknown.", epilog=examples("idem reconciler run")
-)
+worker = group("Claim due rows and call providers.", "idem worker run")
+sweeper = group("End claims whose lease has expired.", "idem sweeper run")
+reconciler = group("Settle calls whose outcome is unknown.", "idem reconciler run")
 
 RunOption: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
 Pool: TypeAlias = Callable[["Configuration"], tuple[int, "Timeouts"]]

@@ -12,7 +12,7 @@ import typer
 from idem.cli.base import opening
 from idem.cli.base.application import App
 from idem.cli.base.failures import AFTER_A_RESTORE, FINDINGS
-from idem.cli.base.options import Config, Json, examples
+from idem.cli.base.options import Config, Json, examples, group
 from idem.cli.base.output import as_json, fields, say
 from idem.outbox.database.installation import other_environment
 from idem.outbox.values.errors import ConfigError, OperatorRefused
@@ -20,11 +20,7 @@ from idem.outbox.values.errors import ConfigError, OperatorRefused
 if TYPE_CHECKING:
     from idem.outbox.database.address import Address
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="The schema of idem in your database.",
-    epilog=examples("idem db upgrade", "idem db check --json"),
-)
+app = group("The schema of idem in your database.", "idem db upgrade", "idem db check --json")
 
 
 @app.command(epilog=examples("idem db upgrade", "IDEM_ENVIRONMENT=production idem db upgrade --lock-timeout 2"))

@@ -23,25 +23,25 @@ from idem.cli.base.options import (
     Sure,
     Unmask,
     Why,
-    an_id,
     examples,
+    group,
+    id_argument,
+    id_option,
     moment,
     who,
 )
 from idem.cli.base.output import age, as_json, fields, say, table
 from idem.cli.operator import lists
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Dead letters: what idem could not settle by itself.",
-    epilog=examples("idem dlq list", "idem dlq show 0193b6a0-0000-7000-8000-000000000000"),
+app = group(
+    "Dead letters: what idem could not settle by itself.",
+    "idem dlq list",
+    "idem dlq show 0193b6a0-0000-7000-8000-000000000000",
 )
 
 ID = "0193b6a0-0000-7000-8000-000000000000"
 
-Letter = Annotated[
-    Id, typer.Argument(parser=an_id, metavar="ID", help="The dead letter's id, or its beginning.", show_default=False)
-]
+Letter = Annotated[Id, id_argument("The dead letter's id, or its beginning.")]
 ReasonCode = Annotated[str | None, typer.Option("--reason-code", help="Only entries with this reason, e.g. too_late.")]
 
 
@@ -52,10 +52,7 @@ def list_(
     config: Config = None,
     reason_code: ReasonCode = None,
     all_: Annotated[bool, typer.Option("--all", help="Include resolved entries.")] = False,
-    after: Annotated[
-        Id | None,
-        typer.Option(parser=an_id, metavar="ID", help="Only entries after this one: the last of the previous page."),
-    ] = None,
+    after: Annotated[Id | None, id_option("Only entries after this one: the last of the previous page.")] = None,
     limit: Limit = 100,
     as_data: Json = False,
 ) -> None:
@@ -209,10 +206,7 @@ def resolve(
 @grouped
 def redrive(
     letter: Annotated[
-        Id | None,
-        typer.Argument(
-            parser=an_id, metavar="ID", help="The dead letter's id, or its beginning; leave it out for a bulk redrive."
-        ),
+        Id | None, id_argument("The dead letter's id, or its beginning; leave it out for a bulk redrive.")
     ] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why: kept in the evidence. Required.")] = None,
     provider: ProviderOption = None,

@@ -21,24 +21,24 @@ from idem.cli.base.options import (
     Sure,
     Unmask,
     Why,
-    an_id,
     confirm,
     examples,
+    group,
+    id_argument,
+    id_option,
     who,
 )
 from idem.cli.base.output import age, as_json, say, table
 from idem.cli.operator import lists
 from idem.outbox.values.errors import OperatorRefused
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Intents: what clients requested, and the outcome.",
-    epilog=examples("idem intents list --state unknown", "idem intents show 0193b6a0-0000-7000-8000-000000000000"),
+app = group(
+    "Intents: what clients requested, and the outcome.",
+    "idem intents list --state unknown",
+    "idem intents show 0193b6a0-0000-7000-8000-000000000000",
 )
 
-Intent = Annotated[
-    Id, typer.Argument(parser=an_id, metavar="ID", help="The intent's id, or its beginning.", show_default=False)
-]
+Intent = Annotated[Id, id_argument("The intent's id, or its beginning.")]
 State = Annotated[
     Literal["in_progress", "completed", "failed_retryable", "unknown"] | None,
     typer.Option("--state", help="Only intents in this state."),
@@ -57,12 +57,7 @@ def list_(
     state: State = None,
     operation: Annotated[str | None, typer.Option(help="Only intents of this operation.")] = None,
     key: Annotated[str | None, typer.Option(help="Only intents with this idempotency key.")] = None,
-    before: Annotated[
-        Id | None,
-        typer.Option(
-            parser=an_id, metavar="ID", help="Only intents older than this one: the last of the previous page."
-        ),
-    ] = None,
+    before: Annotated[Id | None, id_option("Only intents older than this one: the last of the previous page.")] = None,
     limit: Limit = 100,
     as_data: Json = False,
 ) -> None:

@@ -12,7 +12,7 @@ import typer
 from idem.cli import daemons
 from idem.cli.base import opening, start_checks, streams
 from idem.cli.base.option_groups import ProcessOptions, grouped
-from idem.cli.base.options import examples
+from idem.cli.base.options import examples, port_option
 from idem.cli.group import one_process
 
 Host: TypeAlias = Annotated[
@@ -20,9 +20,7 @@ Host: TypeAlias = Annotated[
 ]
 Port: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        min=0, max=65535, help="Port for the API to listen on, 0 for any free; default api.port.", show_default=False
-    ),
+    port_option("Port for the API to listen on, 0 for any free; default api.port.", show_default=False),
 ]
 Workers: TypeAlias = Annotated[int, typer.Option(min=1, max=64, help="How many worker processes.")]
 
@@ -48,12 +46,11 @@ def run(
     ] = False,
     metrics_port: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            show_default="none",
-            help="Let the API process also serve /metrics of all processes, /healthz and /readyz on this port, in a "
+        port_option(
+            "Let the API process also serve /metrics of all processes, /healthz and /readyz on this port, in a "
             "separate thread.",
+            least=1,
+            show_default="none",
         ),
     ] = None,
     *,

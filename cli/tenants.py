@@ -9,14 +9,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from idem.cli.base import opening
-from idem.cli.base.options import Config, Json, Limit, examples, moment
+from idem.cli.base.options import Config, Json, Limit, examples, group, moment
 from idem.cli.base.output import as_json, table
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="How each tenant uses its keys.",
-    epilog=examples("idem tenants top", "idem tenants top --by mismatch --since 7d"),
-)
+app = group("How each tenant uses its keys.", "idem tenants top", "idem tenants top --by mismatch --since 7d")
 
 # A copy of outbox.tenant_usage's, which the help must not import; a test compares them.
 RevokedBy: TypeAlias = Literal[

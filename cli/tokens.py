@@ -12,16 +12,14 @@ from uuid import UUID
 import typer
 
 from idem.cli.base import opening
-from idem.cli.base.options import ByOption, Config, Id, Json, Limit, Yes, an_id, confirm, examples, who
+from idem.cli.base.options import ByOption, Config, Id, Json, Limit, Yes, confirm, examples, group, id_argument, who
 from idem.cli.base.output import as_json, fields, say, table
 
 if TYPE_CHECKING:
     from idem.outbox.tenants.tokens import Token
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Tokens of tenants, for the HTTP API.",
-    epilog=examples("idem token create acme --label checkout", "idem token list --tenant acme"),
+app = group(
+    "Tokens of tenants, for the HTTP API.", "idem token create acme --label checkout", "idem token list --tenant acme"
 )
 
 
@@ -98,15 +96,7 @@ def list_(
 
 @app.command(epilog=examples('idem token revoke 0193b6a0-0000-7000-8000-000000000000 --reason "left the company"'))
 def revoke(
-    token: Annotated[
-        Id,
-        typer.Argument(
-            parser=an_id,
-            metavar="ID",
-            help="The token's id, or its beginning (see `idem token list`).",
-            show_default=False,
-        ),
-    ],
+    token: Annotated[Id, id_argument("The token's id, or its beginning (see `idem token list`).")],
     reason: Annotated[str, typer.Option("--reason", help="Why; stored with the token.", show_default=False)],
     config: Config = None,
     by: ByOption = None,

@@ -10,15 +10,11 @@ from typing import Annotated
 import typer
 
 from idem.cli.base.option_groups import ListFilters, grouped
-from idem.cli.base.options import Config, Json, Limit, examples
+from idem.cli.base.options import Config, Json, Limit, examples, group
 from idem.cli.base.output import age, as_json, table, text
 from idem.cli.operator import lists
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Calls whose outcome is unknown.",
-    epilog=examples("idem unknowns list", "idem unknowns export > unknowns.csv"),
-)
+app = group("Calls whose outcome is unknown.", "idem unknowns list", "idem unknowns export > unknowns.csv")
 Awaiting = Annotated[bool, typer.Option("--awaiting", help="Include calls that the provider is still working on.")]
 
 COLUMNS = (

@@ -10,7 +10,7 @@ import typer
 from idem.cli import daemons
 from idem.cli.base import opening
 from idem.cli.base.option_groups import DaemonOptions, grouped
-from idem.cli.base.options import examples
+from idem.cli.base.options import examples, group, port_option
 from idem.cli.base.output import say
 from idem.outbox.values.plural import several
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from idem.outbox.database.pool import Database
     from idem.outbox.domain.catalogue import Catalogue
 
-app = typer.Typer(
-    no_args_is_help=True, help="Receive providers' events.", epilog=examples("idem webhooks run --port 8081")
-)
+app = group("Receive providers' events.", "idem webhooks run --port 8081")
 
 
 @app.command("run", epilog=examples("idem webhooks run", "idem webhooks run --host 0.0.0.0 --log json"))
@@ -32,9 +30,7 @@ def run_webhooks(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=65535, help="Port to listen on, 0 for any free; default webhooks.port.", show_default=False
-        ),
+        port_option("Port to listen on, 0 for any free; default webhooks.port.", show_default=False),
     ] = None,
     *,
     options: DaemonOptions,

@@ -22,6 +22,7 @@ from idem.cli.base.options import (
     Until,
     Yes,
     moment,
+    port_option,
     who,
 )
 
@@ -93,7 +94,7 @@ class DaemonOptions(ProcessOptions):
     """The same for a daemon, which serves its own metrics."""
 
     metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics on this port; default: none.")
+        int | None, port_option("Serve Prometheus metrics on this port; default: none.", least=1)
     ] = None
 
 

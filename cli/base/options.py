@@ -9,7 +9,7 @@ import socket
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -106,6 +106,26 @@ Unmask: TypeAlias = Annotated[
 def examples(*lines: str) -> str:
     """The examples at the end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def group(help: str, *lines: str) -> typer.Typer:
+    """Commands below one name, with these examples in its help."""
+    return typer.Typer(no_args_is_help=True, help=help, epilog=examples(*lines))
+
+
+def id_argument(help: str) -> Any:
+    """An argument of type `Id`."""
+    return typer.Argument(parser=an_id, metavar="ID", help=help, show_default=False)
+
+
+def id_option(help: str) -> Any:
+    """An option of type `Id`."""
+    return typer.Option(parser=an_id, metavar="ID", help=help)
+
+
+def port_option(help: str, *, least: int = 0, **more: Any) -> Any:
+    """An option for a port; with `least` 1 not any free one."""
+    return typer.Option(min=least, max=65535, help=help, **more)
 
 
 def who(by: str | None) -> str:

@@ -59,14 +59,7 @@ def run(
         base = bank.BankSettings.from_json(settings.read_bytes()) if settings else bank.BankSettings()
     except bank.SettingsError as error:
         raise typer.BadParameter(f"{settings}: {error}", param_hint="--settings") from None
-    given = {
-        "host": host,
-        "port": port,
-        "log": log,
-        "accounts": accounts,
-        "fault_rate": fault_rate,
-        "seed": seed,
-    }
+    given = {"host": host, "port": port, "log": log, "accounts": accounts, "fault_rate": fault_rate, "seed": seed}
     try:
         chosen = replace(base, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     except bank.SettingsError as error:

@@ -100,11 +100,7 @@ def sql(config: Config = None) -> None:
 
 
 @app.command(epilog=examples("idem db sync", "idem db sync --app shop.payments:idem"))
-def sync(
-    config: Config = None,
-    app: App = None,
-    as_data: Json = False,
-) -> None:
+def sync(config: Config = None, app: App = None, as_data: Json = False) -> None:
     """Store the operations in the database for programs that call idem.accept in SQL. Run it after each change of them.
 
     It leaves other applications' operations in the same database alone. It needs no provider's credentials, and

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from idem.outbox.importing.report import ImportReport
 
 EXAMPLES = examples(
-    "idem import outbox.jsonl --dry-run",
-    'idem import outbox.jsonl --reason "moved from the payments table"',
+    "idem import outbox.jsonl --dry-run", 'idem import outbox.jsonl --reason "moved from the payments table"'
 )
 
 SHOWN = 20

@@ -47,8 +47,7 @@ def reconcile(
     since: SinceOption = None,
     now: Annotated[bool, typer.Option("--now", help="Look up every unknown call now, even if it is not due.")] = False,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="With --since: only compare and show; settle and write nothing."),
+        bool, typer.Option("--dry-run", help="With --since: only compare and show; settle and write nothing.")
     ] = False,
     as_data: Json = False,
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -19,8 +18,7 @@ Host: TypeAlias = Annotated[
     str | None, typer.Option(help="Address for the API to listen on; default api.host.", show_default=False)
 ]
 Port: TypeAlias = Annotated[
-    int | None,
-    port_option("Port for the API to listen on, 0 for any free; default api.port.", show_default=False),
+    int | None, port_option("Port for the API to listen on, 0 for any free; default api.port.", show_default=False)
 ]
 Workers: TypeAlias = Annotated[int, typer.Option(min=1, max=64, help="How many worker processes.")]
 
@@ -88,15 +86,12 @@ def run(
         asyncio.run(daemons.check_start(config, found, address, name, options.wait))
         if single_process:
             raise typer.Exit(one_process.run(config, found, address, at if api else None, beside, longest))
-        with gathered(_environment(config), address, stop, patience=longest, grace=longest) as group:
+        named = {} if config is None else {"IDEM_CONFIG": str(config.absolute())}
+        environment = {**os.environ, **named}
+        with gathered(environment, address, stop, patience=longest, grace=longest) as group:
             lines = ("--log", options.log, "--log-level", options.log_level, "--wait", f"{options.wait:g}")
             group.start_daemons(workers, *lines)
             if api:
                 served = ("--metrics-host", beside[0], "--metrics-port", str(beside[1])) if beside is not None else ()
                 group.start("api", *lines, "--host", at[0], "--port", str(at[1]), *served)
             group.run()
-
-
-def _environment(config: Path | None) -> dict[str, str]:
-    named = {} if config is None else {"IDEM_CONFIG": str(config.absolute())}
-    return {**os.environ, **named}

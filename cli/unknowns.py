@@ -27,11 +27,7 @@ COLUMNS = (
 @app.command("list", epilog=examples("idem unknowns list", "idem unknowns list --provider bank --awaiting --json"))
 @grouped
 def list_(
-    filters: ListFilters,
-    config: Config = None,
-    awaiting: Awaiting = False,
-    limit: Limit = 100,
-    as_data: Json = False,
+    filters: ListFilters, config: Config = None, awaiting: Awaiting = False, limit: Limit = 100, as_data: Json = False
 ) -> None:
     """List unknown calls, oldest first, with age, attempts, next look-up and what is left of the replay window.
 

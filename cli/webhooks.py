@@ -29,8 +29,7 @@ def run_webhooks(
         str | None, typer.Option(help="Address to listen on; default webhooks.host.", show_default=False)
     ] = None,
     port: Annotated[
-        int | None,
-        port_option("Port to listen on, 0 for any free; default webhooks.port.", show_default=False),
+        int | None, port_option("Port to listen on, 0 for any free; default webhooks.port.", show_default=False)
     ] = None,
     *,
     options: DaemonOptions,

@@ -62,8 +62,7 @@ Sure: TypeAlias = Annotated[
     ),
 ]
 SinceOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--since", help="From this time on: 2025-01-31T12:00:00Z, or how long ago, e.g. 2h or 3d."),
+    str | None, typer.Option("--since", help="From this time on: 2025-01-31T12:00:00Z, or how long ago, e.g. 2h or 3d.")
 ]
 Until: TypeAlias = Annotated[
     str | None, typer.Option("--until", help="Before this time, in the same format as --since.")

@@ -16,17 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from idem import Idem
 from idem.cli.demo.client_log import ClientAct, ClientHeard, ClientLog, LogLine
 from idem.cli.demo.scenario import TENANT, Manner, PlannedPayment
-from idem.decisions import (
-    Accepted,
-    Decision,
-    Expired,
-    InProgress,
-    Mismatch,
-    NeedsOperator,
-    Replay,
-    Retrying,
-    Unknown,
-)
+from idem.decisions import Accepted, Decision, Expired, InProgress, Mismatch, NeedsOperator, Replay, Retrying, Unknown
 from idem.errors import IdemError
 
 CONNECTIONS = 8

@@ -31,12 +31,10 @@ def demo(
     factor: Annotated[float, typer.Option(help="Factor for the times of the contract.")] = 0.05,
     as_data: Json = False,
     keep: Annotated[
-        bool,
-        typer.Option("--keep", help="Keep the folder with the records; the demo's database is always dropped."),
+        bool, typer.Option("--keep", help="Keep the folder with the records; the demo's database is always dropped.")
     ] = False,
     database_url: Annotated[
-        str | None,
-        typer.Option(help="A server on which the role may create a database; default: an embedded server."),
+        str | None, typer.Option(help="A server on which the role may create a database; default: an embedded server.")
     ] = None,
 ) -> None:
     """Send payments to a faulty fake bank, kill daemons with SIGKILL, and check every promise at the end.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -79,11 +78,6 @@ def folder(home: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=runs)).absolute()
 
 
-def clear(work: Path) -> None:
-    """Remove the folder of a demo."""
-    shutil.rmtree(work, ignore_errors=True)
-
-
 def _drop_left_overs(admin: psycopg.Connection) -> None:
     named = admin.execute("SELECT datname FROM pg_database WHERE datname LIKE %s", (PREFIX.replace("_", r"\_") + "%",))
     for (name,) in named.fetchall():
@@ -99,5 +93,5 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # it is another user's
     return True

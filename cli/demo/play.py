@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from pathlib import Path
+import shutil
 from typing import Final
 
 import typer
 
-from idem.cli.demo import place, report, stage
+from idem.cli.demo import report, stage
 from idem.cli.demo.constants import SMALLEST_FACTOR, Constants
 from idem.cli.demo.scenario import NEEDS
 from idem.cli.demo.settings import DemoSettings
@@ -55,7 +55,7 @@ def _leave(settings: DemoSettings, result: report.DemoResult) -> int:
     if settings.keep or not result.holds:
         typer.echo(f"the records are in {result.folder}", err=True)
     else:
-        place.clear(Path(result.folder))
+        shutil.rmtree(result.folder, ignore_errors=True)
     if settings.sabotage is not None and not result.caught:
         return NO_VICTIM if result.victim is None else NOT_CAUGHT
     return HELD if result.holds else BROKE

@@ -24,7 +24,6 @@ BANK_UP = 20.0
 class Kill:
     """One SIGKILL."""
 
-    at: float
     name: str
     pid: int
 
@@ -76,7 +75,7 @@ class Processes(Children):
             return False
         child.killed = True
         os.kill(pid, signal.SIGKILL)
-        self.kills.append(Kill(time.time(), name, pid))
+        self.kills.append(Kill(name, pid))
         return True
 
     def end(self) -> None:

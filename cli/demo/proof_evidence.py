@@ -27,18 +27,13 @@ def ends(records: Records) -> Iterator[BrokenPromise]:
     for case in records.cases:
         keyless = case.intent.provider in records.rules.keyless
         kinds = ENDS_OF_CLAIMS if keyless else ENDS_OF_TAKES
-        ended = {row.attempt for row in case.evidence if ends_attempt(row, kinds)}
+        ended = {row.attempt for row in case.evidence if row.kind in kinds}
         last = max((row.attempt or 0 for row in case.evidence), default=0)
         last = max(last, case.intent.attempt or 0)
         still_running = case.intent.status in ("claimed", "unknown", "awaiting")
         for attempt in range(1, last + 1):
             if attempt not in ended and not (still_running and attempt == last):
                 yield case.finding("P4", "an attempt has no end in evidence", f"evidence: no end of #{attempt}")
-
-
-def ends_attempt(row: EvidenceRow, kinds: frozenset[str]) -> bool:
-    """Whether this row is the end of a claim or a take; proofs that are stored or compared carry other kinds."""
-    return row.kind in kinds
 
 
 def _walk(case: ProofCase) -> Iterator[BrokenPromise]:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from idem.cli.demo.constants import UNSCALED, Constants
 from idem.cli.demo.outage import Calm
@@ -111,11 +110,10 @@ def closing(result: DemoResult) -> str:
     return "\n".join(lines)
 
 
-def as_data(result: DemoResult) -> dict[str, Any]:
-    """The same with stable keys, for --json."""
-    proof = dataclasses.asdict(result.proof)
+def to_json(result: DemoResult) -> str:
+    """The same as JSON with stable keys."""
     settings = result.settings
-    return {
+    data = {
         "holds": result.holds,
         "seed": settings.seed,
         "payments": settings.payments,
@@ -131,12 +129,9 @@ def as_data(result: DemoResult) -> dict[str, Any]:
         "caught": result.caught if settings.sabotage else None,
         "outage": [dataclasses.asdict(calm) | {"is_calm": calm.is_calm} for calm in result.calm],
         "folder": result.folder,
-        "proof": proof,
+        "proof": dataclasses.asdict(result.proof),
     }
-
-
-def to_json(result: DemoResult) -> str:
-    return json.dumps(as_data(result), indent=2)
+    return json.dumps(data, indent=2)
 
 
 def _verdict(result: DemoResult) -> str:

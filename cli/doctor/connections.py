@@ -61,7 +61,6 @@ async def connections(examination: Examination) -> Findings:
         )
     elif found["open"] > 0.8 * given:
         yield warning(
-            f"{there} open, of {given}",
-            "Find their owners in pg_stat_activity (GROUP BY usename, application_name)",
+            f"{there} open, of {given}", "Find their owners in pg_stat_activity (GROUP BY usename, application_name)"
         )
     yield ok(f"{sums}, {found['open']} are open; the server allows {given}")

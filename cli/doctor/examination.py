@@ -157,11 +157,15 @@ def _rights(examination: Examination, said: str) -> str:
 
 async def _drop(examination: Examination) -> None:
     if examination.connection is not None:
-        # A server that does not answer does not take a Terminate message either.
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(1):
-                await examination.connection.close()
+        await close(examination.connection)
         examination.connection = None
+
+
+async def close(connection: AsyncConnection[Any]) -> None:
+    """Close within a second: a server that does not answer does not take a Terminate message either."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(1):
+            await connection.close()
 
 
 def first_line(problem: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,7 +10,7 @@ from uuid import uuid4
 from psycopg import AsyncConnection, sql
 
 from idem.cli.base.time_limit import within
-from idem.cli.doctor.examination import Examination
+from idem.cli.doctor.examination import Examination, close
 from idem.cli.doctor.findings import Findings, error, ok, warning
 from idem.outbox.database import pooler as way
 
@@ -48,9 +47,7 @@ async def _opened(examination: Examination) -> AsyncIterator[AsyncConnection[Any
     try:
         yield connection
     finally:
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(1):
-                await connection.close()
+        await close(connection)
 
 
 async def _heard(ours: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool:

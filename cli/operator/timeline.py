@@ -100,10 +100,7 @@ def _show_row(row: dict[str, Any]) -> None:
             ("quiet time left", _quiet(row)),
             ("replay window left", age(row["replay_window_left"]) if row["replay_window_left"] is not None else None),
             ("doubted", "commits that the database lost may have sent it" if row["doubted_since"] else None),
-            (
-                "first send",
-                "time not known: the database's clock was ahead" if row["sent_ahead"] else None,
-            ),
+            ("first send", "time not known: the database's clock was ahead" if row["sent_ahead"] else None),
             ("held by", row["claimed_by"]),
             ("lease left", age(row["lease_left"]) if row["lease_left"] is not None else None),
             ("look-ups", f"{row['lookups']}, {row['absences']} of them found nothing" if row["lookups"] else None),

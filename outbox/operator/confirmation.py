@@ -17,17 +17,7 @@ from idem.outbox.database.pool import records
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.completion import meaning
 from idem.outbox.domain.operation import OperationSpec
-from idem.outbox.domain.outcomes import (
-    Absent,
-    CouldNotAsk,
-    Look,
-    Pending,
-    Proof,
-    Refused,
-    Seen,
-    Succeeded,
-    name,
-)
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Pending, Proof, Refused, Seen, Succeeded, name
 from idem.outbox.domain.provider import Question
 from idem.outbox.operator import pause
 from idem.outbox.providers import tracing

@@ -81,7 +81,9 @@ def pause(
 @grouped
 def resume(
     options: PauseOptions,
-    what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to resume: {ITS}.")] = "calls,lookups,accept",
+    what: Annotated[
+        str, typer.Option("--what", metavar="LIST", help=f"What to resume: {ITS}.")
+    ] = "calls,lookups,accept",
 ) -> None:
     """End a pause. Workers wake at once and send what waited, at the pace of the lane's limits."""
     asyncio.run(_resume(options, _chosen(what)))

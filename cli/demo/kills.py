@@ -52,7 +52,7 @@ class Killer:
 
     async def run(self) -> None:
         """Run until all kills are done."""
-        while self._paused() or not await self._all_up():  # noqa: ASYNC110 (nobody tells when they are)
+        while self._paused() or not await self._all_up():  # noqa: ASYNC110 (there is no event for it)
             await asyncio.sleep(PAUSE)
         began = asyncio.get_running_loop().time()
         left = list(self._moments)

@@ -21,14 +21,15 @@ from idem.outbox.values import canonical, storable
 from idem.outbox.values.errors import BodyInvalid, ConfigError, IdemError, ParamsInvalid
 
 LINE_LIMIT = 16 * 2**20
-"""Bytes of a line: an answer may have 8 MiB, and more in base64."""
+"""Most bytes of a line: an answer may have 8 MiB, and more in base64."""
 
 WHY_LIMIT = 600
-"""Characters of what is said about a wrong line: it may quote the line."""
+"""Most characters of the message about a wrong line, which may quote the line."""
 
 ImportedState: TypeAlias = Literal["queued", "in_flight", "failed", "completed", "refused"]
-"""queued: never sent. in_flight: it may have been sent, and how it ended is not known. failed: proven not executed, at
-rest. completed, refused: it has ended, and its client has its answer."""
+"""queued: never sent. in_flight: it may have been sent, and the outcome is not known. failed: proven not executed, at
+rest. completed, refused: it has ended, and its client has the answer.
+"""
 
 
 class _Strict(BaseModel):
@@ -36,7 +37,7 @@ class _Strict(BaseModel):
 
 
 class ImportedBody(_Strict):
-    """Bytes: as text (UTF-8), or in base64 where they are none."""
+    """Bytes: as text (UTF-8), or in base64 if they are not text."""
 
     body: str | None = None
     body_base64: str | None = None
@@ -69,7 +70,7 @@ class ImportedRequest(ImportedBody):
 
 
 class LineMembers(_Strict):
-    """The members of a line. Times have a zone."""
+    """The members of a line. Times need a time zone."""
 
     tenant: str
     operation: str
@@ -201,7 +202,9 @@ def _prepared(shape: LineMembers, catalogue: Catalogue, secret: bytes) -> Prepar
 
 
 def _check_key(shape: LineMembers, prepared: Prepared) -> None:
-    """The derived key was never sent: a provider that is asked by it would say that nothing is there."""
+    """Check that the key is known: the derived key was never sent, so a provider asked by it would answer that nothing
+    exists.
+    """
     contract = prepared.provider.contract
     by_key = contract.lookup.possible or contract.replays or contract.cancel is not None
     if shape.state == "in_flight" and shape.provider_key is None and by_key:
@@ -226,7 +229,7 @@ def _provider_key(text: str) -> UUID:
 
 
 OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
-"""Headers that whoever sends makes anew."""
+"""Headers that the sender creates for each send."""
 
 
 def _check_request(request: FrozenRequest, prepared: Prepared, provider_key: str) -> None:

@@ -1,4 +1,4 @@
-"""The result of a file of lines, and whether lost commits may have sent new lines before."""
+"""The result of importing a file, and whether lost commits may have sent its new lines before."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from datetime import datetime
 from idem.outbox.importing.records import LineError
 
 ERRORS = 100
-"""How many wrong lines are told; the others are counted."""
+"""How many wrong lines to keep; the others are only counted."""
 UNSENT = ("queued", "failed")
-"""What idem sends as new, or lets a client's retry or a redrive send."""
+"""What idem sends as new, or on a client's retry or a redrive."""
 AFTER_A_LOSS = (
     "nothing was written: {unsent} of the new lines are queued or failed, and this database has lost commits (noticed "
     "{at:%Y-%m-%d %H:%M} UTC). If such a line was imported before and is lost with these commits, idem may have sent "
@@ -24,12 +24,12 @@ AFTER_A_LOSS = (
 
 @dataclass
 class ImportReport:
-    """What a file came to.
+    """The result of importing a file.
 
-    `new`: lines by their state; `already`: taken over before; `expired`: their calls have ended and their keys are past
-    `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be taken over, of which `errors` tells;
-    `digests`: one of the lines of each batch, by which `take` knows that it reads what was checked; `lost_at`: when
-    this database was last known to have lost commits, None: never.
+    `new`: lines by their state; `already`: lines imported before; `expired`: lines whose calls have ended and whose
+    keys are past `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be imported, with the first
+    of them in `errors`; `digests`: one for the lines of each batch, by which `take_over` knows that it reads what was
+    checked; `lost_at`: when this database was last known to have lost commits, None if never.
     """
 
     lines: int = 0
@@ -43,7 +43,7 @@ class ImportReport:
 
     @property
     def against(self) -> str | None:
-        """Why the new lines may have been sent before, and what to do; None: nothing speaks for it."""
+        """Why the new lines may have been sent before, and what to do; None if nothing suggests it."""
         unsent = sum(self.new[state] for state in UNSENT)
         return AFTER_A_LOSS.format(unsent=unsent, at=self.lost_at) if unsent and self.lost_at is not None else None
 

@@ -1,7 +1,7 @@
 """Compares lines of another outbox with the database, and imports the new ones.
 
 Each new line goes through accept, so that the same client's retry meets its key, and through the one gate, with
-evidence of source `import`. Nothing is told to handlers: the system before has told its own.
+evidence of source `import`. Handlers get no event: the earlier system has informed its own.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.values.errors import OperatorRefused
 
 BATCH = 200
-"""Lines of one transaction at most."""
+"""Most lines of one transaction."""
 BATCH_BYTES = LINE_LIMIT
-"""Bytes of these lines, one line more than the last that fits: what is read at once stays in memory."""
+"""Most bytes of these lines, and one line more: they are read at once and stay in memory."""
 OPEN = ("queued", "in_flight")
 OVER = (
     "To let idem make or settle this call, write a later expires_at or none; if its outcome is known, write that state"
 )
 FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
-"""What the database stores of a time."""
+"""The times that the database can store."""
 
 
 async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO) -> ImportReport:
-    """Read every line and compare it with the database; nothing is written."""
+    """Read every line and compare it with the database. Writes nothing."""
     secret = await installation.secret(connection)
     found = ImportReport(lost_at=await _lost_at(connection))
     seen: dict[tuple[str, str, str], int] = {}
@@ -67,7 +67,7 @@ async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: Bi
     return found
 
 
-# What `--lost` has said stands. What a daemon has noticed stands until an operator says otherwise.
+# What `--lost` stated stays. What a daemon noticed stays until an operator states otherwise.
 LOST_AT = """
 SELECT greatest(i.lost_at, CASE WHEN i.doubted_at > coalesce(i.recovered_at, '-infinity') THEN i.doubted_at END) AS at
   FROM idem.installation i
@@ -88,11 +88,11 @@ async def take_over(
     by: str,
     reason: str,
 ) -> ImportReport:
-    """Take over every line that is new, in transactions of `BATCH` lines; run again, it goes on where it ended.
+    """Import every new line, in transactions of `BATCH` lines; a second run continues where the first ended.
 
-    `checked` is what `check` has found in the same file. Raises OperatorRefused for the first line that cannot be
-    imported and where the file has other lines than those that were checked, AcceptPaused, and what an unreachable
-    database raises; what was committed before stays.
+    `checked` is the result of `check` for the same file. Raises OperatorRefused for the first line that cannot be
+    imported and if the file has changed since the check, AcceptPaused, and what an unreachable database raises; what
+    was committed before stays.
     """
     secret = await installation.secret(connection)
     found = ImportReport()
@@ -149,7 +149,7 @@ def _batches(file: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines, of one that is too long its beginning alone, which is too long too."""
+    """The lines. Of a line that is too long it yields only the beginning, which is too long too."""
     while text := file.readline(LINE_LIMIT + 2):
         whole = text.endswith(b"\n")
         yield text
@@ -186,7 +186,7 @@ SELECT w.number, statement_timestamp() AS now, k.intent_id IS NOT NULL AS known,
 
 
 async def _new(connection: AsyncConnection[Any], items: Sequence[ImportedLine], found: ImportReport) -> Any:
-    """The items that are new, each with the database's time; the others are counted."""
+    """The new items, each with the database's time; the others are counted."""
     if not items:
         return
     wanted = {
@@ -233,13 +233,13 @@ def _in_the_way(record: Any) -> str:
 
 
 OWN_ROW = "SELECT id FROM idem.outbox WHERE intent_id = %(intent)s"
-# The replay guard counts from here; so does a later doubt (Recovery), and a redrive after an operator's word.
+# The replay guard counts from this time; so does a later doubt (Recovery), and a redrive on an operator's statement.
 SENT = """
 UPDATE idem.outbox SET first_sent_at = %(at)s, imported_sent_at = %(at)s, imported_as = %(known)s WHERE id = %(id)s
 """
 
 
-# As `accept.ACCEPT`, but the provider key may be the one that the system before has sent it under. It is not counted.
+# Like `accept.ACCEPT`, but the provider key may be the one under which the earlier system sent it. It is not counted.
 TAKE_OVER = f"""
 SELECT {accept.DECIDED}
   FROM idem.accept_under_key(
@@ -260,7 +260,7 @@ async def _take_over(
     if item.shape.expires_at is not None:
         parameters["key_ttl"] = _left(item, now)
     if item.shape.state == "in_flight" and item.shape.request is None:
-        # What the operation renders now need not be what was sent then: without the bytes nothing is sent again.
+        # The operation may render another request now than was sent then: without the bytes idem sends nothing again.
         parameters["replay_window"] = 0
     row = await (await records(connection).execute(TAKE_OVER, parameters)).fetchone()
     assert row is not None
@@ -286,7 +286,7 @@ def _change(row: OutboxRow, item: ImportedLine, now: datetime, terms: Terms, det
         case "queued":
             return dataclasses.replace(change, reference=None)
         case "in_flight":
-            # The system before may have sent it just now.
+            # The earlier system may have sent it just now.
             quiet = contract.flight_limit + contract.pause_allowance
             return unknown(dataclasses.replace(change, quiet_for=quiet), terms)
         case "failed":

@@ -1,8 +1,8 @@
-"""Carries out an operator's decision: under the row's lock, through the one gate, with who and why in the evidence.
+"""Carries out an operator's decision under the row's lock, through the one gate, with who and why in the evidence.
 
-Each function is one transaction on a connection that is idle. What is not possible now raises `OperatorRefused`, which
-says why and what to do, and changes nothing. `version` is the intent's as the operator saw it; a version that has moved
-is refused, because the decision was made about something else.
+Each function is one transaction on an idle connection. If the action is not possible now, it raises `OperatorRefused`,
+which says why and what to do, and changes nothing. `version` is the intent's version that the operator saw; if the
+version has changed, the action is refused, because the decision was about another state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CANCELLED = Answer(
     ).encode(),
     {"content-type": MEDIA_TYPE},
 )
-"""What every request with the key of a cancelled intent is told, so that a delayed duplicate cannot execute it."""
+"""The answer to every request with the key of a cancelled intent, so that a delayed duplicate cannot execute it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ async def cancel(
     source: str = SOURCE,
     know_it_did_not_happen: bool = False,
 ) -> Done:
-    """Complete an intent of which nothing was ever executed with the answer `cancelled`.
+    """Complete an intent that was never executed with the answer `cancelled`.
 
-    `source` is who is on record for it: an operator, or the `client`.
+    `source`: who the evidence names, an operator or the `client`.
     """
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
         _refuse(guards.against_cancel(found, sure=know_it_did_not_happen))
@@ -90,14 +90,14 @@ async def redrive(
     new_provider_key: bool = False,
     due_in: float = 0.0,
 ) -> Done:
-    """Put an intent back to work under the same provider key, `due_in` seconds from now.
+    """Queue an intent again under the same provider key, `due_in` seconds from now.
 
-    A row at rest is proven not executed and may go at once, as it may at its client's retry. An unknown one may go
-    where the provider recognises a second call by its key, and only for as long; it is first resolved as
-    failed_retryable. Else the time in which it may be started begins anew. `new_provider_key` is for a key that the
-    provider has burned; it is refused while anything sent may still act, and where nothing proves that what was sent
-    did not act. `know_it_did_not_happen` overrides what only certainty can; each guard so overridden is in the
-    evidence.
+    A row at rest is proven not executed, so idem may send it at once, as at its client's retry. An unknown row is first
+    resolved as failed_retryable; idem may send it only while the provider recognises a second call by its key. In all
+    other cases the time in which the call may start begins again. `new_provider_key` is for a key that the provider has
+    burned; it is refused while a request that was sent may still act, and if nothing proves that it did not act.
+    `know_it_did_not_happen` overrides the guards that nothing else can; the evidence names each guard that was
+    overridden.
     """
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
         terms = catalogue.sendable(found.row.operation, found.row.provider)
@@ -107,14 +107,14 @@ async def redrive(
         patience, certain = terms.operation.patience + due_in, bool(overridden)
         recognised = found.on_word or found.row.doubted_for is not None or found.row.status is OutboxStatus.UNKNOWN
         if not overridden and recognised:
-            # It is sent again because the provider knows the key: not any later than it does.
+            # idem sends it again because the provider knows the key, so not later than the provider does.
             patience = min(patience, found.window_left(terms))
         if found.row.status is OutboxStatus.UNKNOWN:
             change = _did_not_happen(found, terms, by, reason, overridden)
             if not overridden:
-                # Nothing is proven: the provider's memory goes on counting from the first send, for every replay too.
+                # Nothing is proven, so the provider's memory still counts from the first send, for every replay too.
                 change = dataclasses.replace(change, doubt="begins")
-            # At rest for no longer than this transaction: nobody is told of it.
+            # It rests only within this transaction, so idem emits no event.
             await _write(connection, dataclasses.replace(change, event=None), found)
             found = await locking.locked(connection, found.row.id, intent)
             overridden = []
@@ -125,9 +125,9 @@ async def redrive(
             evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
             row = dataclasses.replace(row, frozen=True, key_burned=False)
         change = decide.redriven(row, evidence, terms, patience=patience)
-        # On a word alone nothing is proven either: the next replay's memory counts from the first send as well.
+        # An operator's statement proves nothing either: the next replay's memory also counts from the first send.
         doubt: Literal["begins", "ends"] | None = "ends" if certain else "begins" if recognised else None
-        # That lost commits did not send it is a word, too.
+        # That lost commits did not send it is an operator's statement too.
         word: Literal["begins"] | None = "begins" if certain and row.doubted_for is not None else None
         change = dataclasses.replace(change, failures=0, due_in=due_in, doubt=doubt, word=word)
         return await _write(connection, change, found)
@@ -144,7 +144,9 @@ async def resolve_failed(
     know_it_did_not_happen: bool = False,
     letter: UUID | None = None,
 ) -> Done:
-    """Record that an unknown intent did not happen: at rest, and never redriven by itself. Resolves `letter` too."""
+    """Record that an unknown intent did not happen: it rests, and idem never redrives it by itself. Resolves `letter`
+    too.
+    """
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
         await dead_letters.check_open(connection, letter, intent)
         terms = catalogue.cautious(found.row.operation, found.row.provider)
@@ -169,17 +171,16 @@ async def resolve_completed(
     letter: UUID | None = None,
     confirmed: Confirmed | None = None,
 ) -> Done:
-    """Record how it ended at the provider: a proof of the operator's, applied like any other. Resolves `letter` too.
+    """Record the outcome at the provider as a proof by the operator, applied like any other. Resolves `letter` too.
 
-    `confirmed`: what the provider itself said when it was asked (`operators.confirming`); it stands in the evidence, as
-    does that nobody confirmed it.
-    Without an `answer` the operation renders it from the outcome; where it cannot, the operator has to give one. The
-    answer of an intent that is completed already is never changed.
+    `confirmed`: the provider's own answer (`operator.confirmation`); the evidence records it, or that it is missing.
+    Without an `answer` the operation renders it from the outcome; if it cannot, the operator must give one. The answer
+    of a completed intent never changes.
     """
     if isinstance(outcome, Succeeded) and not outcome.reference:
         raise OperatorRefused("give the provider's reference: without one, the effect can never be checked")
     if answer is None:
-        # Before the lock: it is the operation's own code, and may take its time.
+        # Before the lock, because it is the operation's own code and may be slow.
         answer = await _rendered(connection, catalogue, renderer, intent, outcome)
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
         await dead_letters.check_open(connection, letter, intent)
@@ -229,7 +230,8 @@ def _did_not_happen(found: Snapshot, terms: Terms, by: str, reason: str, overrid
     evidence = _evidence("resolved_failed", by, reason, found, overridden=overridden)
     change = dataclasses.replace(decide.verdict(found.row, evidence, terms, redrive=False), word="begins")
     if found.row.token is not None:
-        # A take that ran out may have been a replay: its end raises the quiet time, as the next take would have.
+        # A reconciler claim that expired may have been a replay: its end raises the quiet time, as the next claim
+        # would.
         quiet = terms.contract.flight_limit + terms.contract.pause_allowance
         change = dataclasses.replace(change, quiet_for=quiet, quiet_from="lease")
     return change
@@ -243,8 +245,8 @@ def _evidence(kind: str, by: str, reason: str, found: Snapshot, *, overridden: l
 
 
 async def _write(connection: AsyncConnection[Any], change: Change, found: Snapshot) -> Done:
-    # The guards let no hint pass without somebody who is sure; the provider is still asked about its event.
-    # Storing a proof needs no lock on the row, so one may have come in since the guards were asked.
+    # The guards let a hint pass only if the operator is sure; idem still asks the provider about its event. Storing a
+    # proof needs no lock on the row, so one may have arrived since the guards ran.
     if not await write(connection, [dataclasses.replace(change, folds=found.hints)]):
         raise OperatorRefused(
             "new evidence arrived while you were deciding, or another session locks the row. "

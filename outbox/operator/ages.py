@@ -1,4 +1,4 @@
-"""How old the oldest of everything unsettled is, and when each daemon was last seen (promise P5). Read-only."""
+"""The age of the oldest unsettled entry of each kind, and when each daemon last reported (promise P5). Read-only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ INSTALLATION = """
 SELECT i.environment, current_database()::text AS database, i.created_at, statement_timestamp() AS now
   FROM idem.installation i
 """
-# A paused lane grows old on purpose: it is told apart, so that it neither hides nor imitates a fault. What was sent
-# waits for look-ups, all else for calls.
+# A paused lane ages on purpose, so it is separate: it must neither hide nor look like a fault. Rows that were sent wait
+# for look-ups, all others for calls.
 OUTBOX = """
 SELECT g.status, g.provider, g.account, g.rows,
        EXISTS (SELECT FROM idem.lanes l
@@ -29,11 +29,12 @@ SELECT g.status, g.provider, g.account, g.rows,
             THEN greatest(0, extract(epoch FROM statement_timestamp() - g.due))::float8 END AS overdue,
        g.replay_window_left
   FROM (SELECT o.status, o.provider, o.account, count(*) AS rows, min(o.status_since) AS since,
-               -- A claim or a take is late when its lease is over; what waits or rests is due for nobody.
+               -- A claim of a worker or reconciler is late when its lease has expired; a row that waits or rests is not
+               -- due.
                min(CASE WHEN o.claim_token IS NOT NULL THEN o.claimed_until
                         WHEN o.status NOT IN ('held', 'waiting') THEN o.available_at END) AS due,
-               -- What lost commits may have sent may be sent itself for as long (Recovery).
-               -- A first send whose time is not known has no window, as a burned key has none.
+               -- A row that lost commits may have sent may still be sent in the same window (Recovery). A first send
+               -- whose time is not known has no window, like a burned key.
                min(nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, s.stated), '-Infinity'))
                    FILTER (WHERE o.status NOT IN ('claimed', 'awaiting') AND NOT o.key_burned
                              AND least(o.replay_window, s.stated) > 0) AS replay_window_left
@@ -52,7 +53,7 @@ DOUBTS = """
 SELECT count(*)::integer AS rows, extract(epoch FROM statement_timestamp() - min(d.listed_at))::float8 AS oldest
   FROM idem.doubts d
 """
-# Of the last five minutes, by one range of an index a lane; and how many live workers have its breaker open.
+# The last five minutes, by one index range per lane; and how many live workers have its breaker open.
 LANES = """
 SELECT l.provider, l.account, d.done / 5.0::float8 AS done_per_minute,
        (SELECT count(*) FROM idem.daemons w
@@ -68,7 +69,7 @@ SELECT l.provider, l.account, d.done / 5.0::float8 AS done_per_minute,
                 LIMIT 100000) AS s) AS d
  ORDER BY l.provider, l.account
 """
-# The oldest is exact, they are counted to ten thousand: of somebody else's events there may be very many.
+# The age of the oldest is exact; the count stops at ten thousand, because events of other systems may be very many.
 UNMATCHED = """
 SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l WHERE l.verdict = 'unmatched'
                                  AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = l.id)
@@ -87,7 +88,7 @@ SELECT d.reason, coalesce(n.provider, w.provider, d.details ->> 'provider') AS p
  WHERE d.resolved_at IS NULL
  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
-# Those that live or died without a word, and of each kind the last that ended cleanly.
+# Daemons that live or died without a shutdown message, and of each kind the last that stopped cleanly.
 DAEMONS = """
 WITH last AS (SELECT DISTINCT ON (kind) id FROM idem.daemons ORDER BY kind, seen_at DESC)
 SELECT d.kind, d.id, d.host, d.pid, d.started_at, d.seen_at, d.last_pass_at, d.ended_at, d.ended_how,
@@ -103,7 +104,8 @@ SELECT d.kind, d.id, d.host, d.pid, d.started_at, d.seen_at, d.last_pass_at, d.e
     OR (d.ended_at IS NULL AND d.seen_at > statement_timestamp() - interval '1 day')
  ORDER BY d.kind, d.seen_at DESC
 """
-# An empty account stands for all. Who paused which part is in the history; what was written past it, in the lane.
+# An empty account means all accounts. The history says who paused which part; a pause written without it is in the
+# lane.
 PAUSED = """
 SELECT l.provider, l.account, w.what, coalesce(c.changed_by, l.paused_by) AS paused_by,
        coalesce(c.reason, l.reason) AS reason, coalesce(c.changed_at, l.changed_at) AS changed_at,
@@ -116,7 +118,7 @@ SELECT l.provider, l.account, w.what, coalesce(c.changed_by, l.paused_by) AS pau
                       ORDER BY k.id DESC LIMIT 1) AS c ON c.paused
  WHERE w.paused ORDER BY l.provider, l.account, w.number
 """
-# Of each handler the first ten thousand: ids of intents are in the order of time, so the oldest are among them.
+# The first ten thousand of each handler: ids of intents are in the order of time, so the oldest are among them.
 HANDLERS = """
 SELECT h.name AS handler, h.operation, count(w.number)::integer AS events, count(w.dead_letter_id)::integer AS stopped,
        coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at)), 0)::float8 AS oldest,
@@ -130,15 +132,15 @@ SELECT h.name AS handler, h.operation, count(w.number)::integer AS events, count
 """
 
 SILENT = 30.0
-"""Seconds without a sign of life (one is due every 5) after which a daemon counts as silent."""
+"""Seconds without a sign of life (one is due every 5), after which a daemon counts as silent."""
 
 
 async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | None = None) -> Record:
-    """Everything at once, in one snapshot: rows by status, stored proofs and open dead letters, each by provider and
-    account; lanes with their rate and breakers, daemons, what is paused, handlers.
+    """Everything in one snapshot: rows by status, stored proofs and open dead letters, each by provider and account;
+    lanes with their rate and breakers, daemons, pauses, handlers.
 
-    `stated`: seconds for which each provider remembers a key by its contract now (`Catalogue.memories`). The time left
-    of a provider that is not in it counts by what it promised when the row was accepted.
+    `stated`: how many seconds each provider remembers a key by its current contract (`Catalogue.memories`). For a
+    provider that is not in it, the time left counts by the contract under which the row was accepted.
     """
     values = {"silent": SILENT, "stated": json.dumps(dict(stated or {}))}
 
@@ -167,8 +169,8 @@ async def report(
 ) -> None:
     """Set the gauges of what is unsettled. A paused lane has its own gauges.
 
-    `lanes` are those of the configuration: each has its series, what belongs to none of them is `other`, so that no
-    name from elsewhere makes one. `stated` is as for `ages`.
+    `lanes` are those of the configuration: each has its series, and all others count as `other`, so that no unknown
+    name makes a series. `stated` is as for `ages`.
     """
     found = await ages(connection, stated)
     known = {*lanes, OTHER}

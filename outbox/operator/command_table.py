@@ -1,7 +1,7 @@
-"""Every operator's command against every situation of a row, as data: allowed, refused, or only with the override.
+"""Every operator's command in every situation of a row, as data: allowed, refused, or only with the override.
 
-`docs/operators.md` is generated from here, and `tests/operators` tries each cell on a real database, with a provider
-that has carried out what it may have carried out. The guards themselves are in `idem.outbox.operator.guards`.
+`docs/operators.md` is generated from here. `tests/operators` tries each cell on a real database, with a provider that
+has carried out everything it may have carried out. The guards are in `idem.outbox.operator.guards`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ COMMANDS: Final = {
     "cancel": "intents cancel",
     "client": "the client's cancel (HTTP, Python)",
 }
-"""The commands about one intent. Many at once and the client have no override."""
+"""The commands about one intent. A bulk redrive and the client have no override."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A row's situation, what its client and the provider may have of it, and what each command does then.
+    """A row's situation, and what each command does in it.
 
     `cells` in the order of `COMMANDS`. `acted`: whether the provider may have carried it out already.
     """

@@ -1,7 +1,8 @@
-"""Asks the provider about the outcome that an operator wants to record, before anything is written.
+"""Asks the provider about the outcome that an operator wants to record, before idem writes anything.
 
-A wrong reference would be the stored answer for ever. So the provider is asked under the reference, and its own object
-is what the answer is rendered from. Only an operator who says so records an end that nobody could confirm.
+A wrong reference would be in the stored answer permanently. So idem asks the provider under the reference, and renders
+the answer from the provider's own object. Only with the operator's explicit consent does idem record an outcome that
+the provider did not confirm.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from idem.outbox.values import clock
 from idem.outbox.values.errors import ConfigError, OperatorRefused
 
 PATIENCE: Final = 60.0
-"""Seconds for which the provider's answer is waited for."""
+"""Seconds to wait for the provider's answer."""
 UNCHECKED: Final = "--unchecked"
 
 
@@ -39,7 +40,7 @@ class Confirmed:
 
     @property
     def object(self) -> Proof | None:
-        """The provider's own object, where it showed one."""
+        """The provider's own object, if it showed one."""
         return self.look if isinstance(self.look, Succeeded | Refused | Pending) else None
 
 
@@ -60,7 +61,7 @@ SELECT n.operation, o.provider, o.account, o.origin, o.status, o.traceparent, r.
 async def ask(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID, reference: str | None) -> Confirmed:
     """Ask the provider about an open intent, under this reference (None: under its provider key). Writes nothing.
 
-    The account and the origin are those of the row, or nobody is asked. Does not raise for what the provider does.
+    It asks only the row's own account and origin. It does not raise for anything that the provider does.
     """
     call = await (await records(connection).execute(CALL, {"intent": intent})).fetchone()
     if call is None:
@@ -107,7 +108,7 @@ SELECT n.id FROM idem.intents n
 
 
 async def of_another(connection: AsyncConnection[Any], intent: UUID, reference: str | None) -> UUID | None:
-    """Another intent of the same account that has this reference already."""
+    """Another intent of the same account that already has this reference."""
     if reference is None:
         return None
     found = await (await connection.execute(OTHERS, {"reference": reference, "intent": intent})).fetchone()
@@ -122,10 +123,10 @@ def outcome_to_record(
     unchecked: bool,
     other: UUID | None = None,
 ) -> Succeeded | Refused:
-    """The end to record: the provider's own object, with the operator's named values where it has none.
+    """The outcome to record: the provider's own object, completed by the operator's values.
 
-    `other`: another intent has the reference. Raises OperatorRefused where the provider says something else, or, unless
-    `unchecked`, nothing.
+    `other`: another intent that has the reference. Raises OperatorRefused if the provider contradicts the operator, or,
+    unless `unchecked`, does not answer.
     """
     if unchecked:
         return wanted

@@ -1,4 +1,4 @@
-"""Dead letters that an operator closes: of entries alone, where the intent itself has nothing left to settle."""
+"""Dead letters that an operator closes alone, if the intent itself has nothing left to settle."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.values.plural import several
 
 CLOSED_ALONE: Final = frozenset({Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Reason.DISCREPANCY, Reason.HANDLER_FAILED})
-"""Reasons that say something about an intent without asking for its state to change."""
+"""Reasons that concern an intent but do not ask for a change of its state."""
 
 WORDS: Final = 2000
-"""Characters of a reason that are kept."""
+"""Most characters of a reason that are kept."""
 
 
 def check_named(by: str, reason: str) -> None:
@@ -39,9 +39,9 @@ SELECT d.id, d.intent_id, d.webhook_event_id, d.reason, d.details, d.seen, d.res
  WHERE d.id = %(letter)s
 """
 LOCK_INTENT = "SELECT FROM idem.intents WHERE id = %(intent)s FOR NO KEY UPDATE"
-# First of all, as whoever tries the event has it when it comes to the intent and the entry.
+# This lock comes first, because a retry of the event holds it when it reaches the intent and the entry.
 LOCK_EVENT = "SELECT FROM idem.webhook_events WHERE id = %(event)s FOR UPDATE"
-# Not a hint whose call waits for what it says: only whoever is sure about that call may let it go on.
+# Not for a hint whose call waits for it: only an operator who is sure about that call may let it continue.
 GIVE_UP = """
 WITH dropped AS (
     DELETE FROM idem.proofs p USING idem.webhook_events w
@@ -60,8 +60,9 @@ async def close_dead_letter(
 ) -> Reason:
     """Resolve an entry about an intent, and nothing else; the reason is its note.
 
-    An event that could not be applied or told is given up with its entry, else the entry would come back. `seen` is how
-    often it had happened when the operator looked: a new occurrence is refused like a moved version.
+    An event that could not be applied or delivered is given up with its entry; otherwise the entry would come back.
+    `seen` is how often it had occurred when the operator looked: after a new occurrence the action is refused, as after
+    a change of the version. Raises OperatorRefused.
     """
     check_named(by, reason)
     async with connection.transaction():
@@ -89,7 +90,7 @@ async def close_dead_letter(
 
 
 async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
-    """Resolve an entry that is about no intent. An intent is settled, never discarded (P1)."""
+    """Resolve an entry that concerns no intent. An intent is settled, never discarded (P1). Raises OperatorRefused."""
     check_named(by, reason)
     async with connection.transaction():
         found = await _read(connection, letter)
@@ -104,7 +105,7 @@ async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, re
         return Reason(found.reason)
 
 
-# Who wanted it stands with the entry: there is no intent whose timeline it could be in.
+# The entry records who asked for it, because there is no intent with a timeline.
 TRY_EVENT = """
 UPDATE idem.webhook_events SET retry_at = statement_timestamp()
  WHERE id = %(event)s AND verdict IN ('unmatched', 'foreign')
@@ -113,9 +114,9 @@ NOTE_TRY = "UPDATE idem.dead_letters SET details = details || %(details)s::jsonb
 
 
 async def try_event_again(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
-    """Have the reconciler look at once for the call that an unmatched event is about; a match closes the entry.
+    """Make the reconciler look immediately for the call that an unmatched event is about; a match closes the entry.
 
-    Read again by the contract as it is now, so that a pointer that was wrong and has been mended counts.
+    It reads the event by the current contract, so a corrected pointer counts. Raises OperatorRefused.
     """
     check_named(by, reason)
     async with connection.transaction():
@@ -184,7 +185,7 @@ def against_closing(reason: Reason, state: KeyState) -> str | None:
 
 
 async def check_open(connection: AsyncConnection[Any], letter: UUID | None, intent: UUID) -> None:
-    """Raises OperatorRefused unless this entry is open and about this intent. None is nothing to check."""
+    """Raises OperatorRefused unless this entry is open and concerns this intent. None needs no check."""
     if letter is None:
         return
     found = await _read(connection, letter)
@@ -201,7 +202,7 @@ UPDATE idem.dead_letters
 
 
 async def resolve(connection: AsyncConnection[Any], letter: UUID | None, how: str, by: str, reason: str) -> bool:
-    """Resolve an entry if it is still open (the settlement of its intent may have done so); whether this did it."""
+    """Resolve an entry if it is still open (the settlement may have resolved it). Returns whether it did."""
     note, by = storable.text(reason, WORDS), storable.text(by, 200)
     done = await connection.execute(RESOLVE, {"letter": letter, "how": how, "by": by, "note": note})
     return done.rowcount == 1

@@ -16,7 +16,7 @@ from idem.outbox.settle.endings import disagreement
 from idem.outbox.values import durations
 
 Risk: TypeAlias = tuple[str, str]
-"""A guard that does not hold now, as (name, text). Only an operator's certainty overrides it."""
+"""A guard that does not hold now, as (name, text). Only an operator who is certain overrides it."""
 
 
 def overridable(snapshot: Snapshot, terms: Terms) -> Iterator[Risk]:
@@ -33,7 +33,7 @@ def overridable(snapshot: Snapshot, terms: Terms) -> Iterator[Risk]:
 def risks_of_redrive(snapshot: Snapshot, terms: Terms, *, new_key: bool = False) -> Iterator[Risk]:
     """The guards of another send that do not hold now. `new_key`: under a new provider key.
 
-    Another send is safe where everything before it is proven not executed, or where the provider knows the key.
+    Another send is safe if everything before it is proven not executed, or if the provider knows the key.
     """
     row = snapshot.row
     unproven = snapshot.on_word or row.doubted_for is not None
@@ -71,7 +71,7 @@ UNCONFIRMED = "an unconfirmed event says that the provider has it, and the recon
 
 
 def instead(snapshot: Snapshot, terms: Terms) -> str:
-    """The risk-free way to settle an unknown row, which an operator should try first."""
+    """The way without risk to settle an unknown row, which an operator should try first."""
     ways = []
     if (left := snapshot.window_left(terms)) > 0:
         ways.append(
@@ -111,16 +111,16 @@ def against_cancel(snapshot: Snapshot, *, sure: bool = False) -> str | None:
 
 
 def against_redrive(snapshot: Snapshot, terms: Terms, *, sure: bool, new_key: bool = False) -> str | None:
-    """Why this row cannot go back to work now; None: it can. `sure`: the operator knows that nothing happened.
+    """Why this row cannot be queued again now; None if it can. `sure`: the operator knows that nothing happened.
 
-    `new_key`: it would be sent under a new provider key. No certainty allows that while something sent may still act.
+    `new_key`: idem would send it under a new provider key. No certainty allows that while a request may still act.
     """
     row = snapshot.row
     if busy := _busy(snapshot):
         return busy
     match row.status:
         case OutboxStatus.PENDING | OutboxStatus.UNFROZEN if snapshot.hints:
-            pass  # at work, and yet nobody may send it: only a word about the event lets it go on
+            pass  # queued, but not to be sent: only a statement about the event lets it continue
         case OutboxStatus.PENDING | OutboxStatus.WAITING | OutboxStatus.UNFROZEN:
             return f"it is already queued or running ({row.status}): nothing to redrive"
         case OutboxStatus.AWAITING:
@@ -186,7 +186,7 @@ def against_failed(snapshot: Snapshot, terms: Terms, *, sure: bool) -> str | Non
 
 
 def against_completed(snapshot: Snapshot, outcome: Succeeded | Refused | None = None) -> str | None:
-    """Why "it happened" cannot be recorded now; None: it can. Without an `outcome` only the row itself is asked."""
+    """Why "it happened" cannot be recorded now; None if it can. Without an `outcome` it checks only the row itself."""
     if busy := _busy(snapshot):
         return busy
     for stored in snapshot.stored if outcome is not None else ():

@@ -1,4 +1,4 @@
-"""Finds ids by their first digits, as a person copies them from a narrow table. Digits of two ids are an error."""
+"""Finds ids by their first digits, as a person copies them from a narrow table. An ambiguous prefix is an error."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from psycopg import AsyncConnection
 from idem.outbox.values.errors import OperatorRefused
 
 SHORTEST: Final = 4
-"""Hexadecimal digits that a prefix has at the least."""
+"""Fewest hexadecimal digits of a prefix."""
 SHOWN: Final = 5
-"""Ids that an error names."""
+"""How many ids an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ async def _one(connection: AsyncConnection[Any], query: str, prefix: Prefix | UU
     if isinstance(prefix, UUID):
         return prefix
     if prefix.whole is not None:
-        return prefix.whole  # whether it is there says whoever reads it
+        return prefix.whole  # the caller finds out whether it exists
     range_ = {"low": prefix.low, "high": prefix.high, "limit": SHOWN + 1}
     found = [row[0] for row in await (await connection.execute(query, range_)).fetchall()]
     if not found:

@@ -1,8 +1,8 @@
-"""Read-only queries for operators and clients. A record's keys are the names of its columns, and do not change.
+"""Read-only queries for operators and clients. A record's keys are its columns' names, which do not change.
 
-Ages and times left are seconds by the database's clock, negative if past; times are with time zone. Nothing here
-reads credentials (they are never stored). Params only where they are asked for; the bytes of a request and a provider's
-answers are masked unless they are asked for.
+Ages and times left are in seconds by the database's clock, negative if past; times have a time zone. No query reads
+credentials, which are never stored. Params are included only on request; bodies of requests and of a provider's answers
+are masked unless asked for.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ SELECT w.id, w.provider, w.account, w.event_id, w.type, w.reference, w.verdict, 
 
 
 async def event(connection: AsyncConnection[Any], event_row: UUID) -> Record | None:
-    """One event of a provider, without its body; None: it is past its retention."""
+    """One event of a provider, without its body; None if it is past its retention."""
     return await _one(connection, EVENT, event=event_row)
 
 
@@ -133,7 +133,7 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.
    AND (%(since)s::timestamptz IS NULL OR n.created_at >= %(since)s AND n.id >= %(low)s)
    AND (%(until)s::timestamptz IS NULL OR n.created_at < %(until)s AND n.id <= %(high)s)
    AND (%(before)s::uuid IS NULL OR n.id < %(before)s)
-   -- What is not completed has an open row: the few are found without walking through the whole ledger.
+   -- An intent that is not completed has an open row, so the few are found without a scan of the whole ledger.
    AND (%(state)s::text IS NULL OR %(state)s = 'completed' OR n.id IN (SELECT w.intent_id FROM idem.outbox w))
  ORDER BY n.id DESC LIMIT %(limit)s
 """
@@ -200,8 +200,9 @@ SELECT d.id, d.reason, d.seen, d.details, d.created_at, d.resolved_at, d.resolut
 async def intent(
     connection: AsyncConnection[Any], intent_id: UUID, *, params: bool = False, unmask: bool = False
 ) -> Record | None:
-    """One intent with everything that is known of it: row, requests, the provider's own words, stored proofs, dead
-    letters, timeline. The bodies of requests and answers are masked unless `unmask`."""
+    """One intent with everything that is known about it: row, requests, the provider's answers, stored proofs, dead
+    letters, timeline. Bodies of requests and answers are masked unless `unmask`. None if it does not exist.
+    """
     found = await _one(connection, INTENT, intent=intent_id, params=params)
     if found is None:
         return None

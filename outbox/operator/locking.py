@@ -1,4 +1,4 @@
-"""An intent's open row as an operator's decision needs it: held under its lock, with the facts that the guards need."""
+"""An intent's open row for an operator's decision: locked, with the facts that the guards need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ async def lock_intent(
 ) -> AsyncIterator[Snapshot]:
     """The intent's open row, locked until the end of the block, which is one transaction.
 
-    Raises OperatorRefused: it has ended or moved (`version`), somebody else has it locked, or nobody is named.
+    Raises OperatorRefused if it has ended, has another `version`, is locked by another session, or `by` or `reason` is
+    empty.
     """
     dead_letters.check_named(by, reason)
     try:
@@ -50,8 +51,9 @@ async def lock_intent(
 
 
 async def locked(connection: AsyncConnection[Any], row: UUID, intent: UUID) -> Snapshot:
-    """The row's standing under its lock, in the caller's transaction. Raises OperatorRefused: it was settled just now,
-    or recovery has still to doubt it."""
+    """The row's snapshot under its lock, in the caller's transaction. Raises OperatorRefused if it was settled just
+    now, or if recovery must still doubt it.
+    """
     found = await lock(connection, row)
     if found is None:
         raise OperatorRefused(f"intent {intent} was settled while you were deciding: run the command again")
@@ -65,7 +67,9 @@ async def locked(connection: AsyncConnection[Any], row: UUID, intent: UUID) -> S
 
 
 async def snapshot(connection: AsyncConnection[Any], intent: UUID) -> Snapshot | None:
-    """An intent's snapshot without a lock, for a preview. None: no open row. Raises OperatorRefused: no intent."""
+    """An intent's snapshot without a lock, for a preview; None without an open row. Raises OperatorRefused for no such
+    intent.
+    """
     row = await _row_id(connection, intent)
     found = next(iter(await read_locked(connection, [row])), None) if row is not None else None
     return await _snapshot(connection, found) if found is not None else None

@@ -1,8 +1,7 @@
-"""Pausing a provider or one account of it: calls, look-ups, accept. The pause is in the database, so it survives
-restarts.
+"""Pauses of a provider or of one account: calls, look-ups, accept. They are in the database, so they survive restarts.
 
-Every claim and take reads it once, before any row (`claim.CLAIM`, `due.TAKE`); a trigger refuses new intents. Calls
-that are under way end as they end. An empty account means all accounts of the provider.
+Every claim reads them once, before any row (`claim.CLAIM`, `due.TAKE`); a trigger refuses new intents. Running calls
+continue. An empty account means all accounts of the provider.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from idem.outbox.operator.dead_letters import check_named
 from idem.outbox.values.errors import OperatorRefused
 
 What: TypeAlias = Literal["calls", "lookups", "accept"]
-"""`calls`: first sends with replays and cancels. `lookups`: look-ups. `accept`: new intents."""
+"""`calls`: first sends, replays and cancels. `lookups`: look-ups. `accept`: new intents."""
 
 EVERYTHING: tuple[What, ...] = ("calls", "lookups", "accept")
 EVERY_ACCOUNT = ""
@@ -68,8 +67,9 @@ SELECT %(provider)s, %(account)s, w.what, %(paused)s, %(by)s, %(reason)s FROM un
 async def pause(
     connection: AsyncConnection[Any], provider: str, account: str, what: Collection[What], *, by: str, reason: str
 ) -> list[What]:
-    """Pause these for one account, or for all; returns what was not paused yet. One transaction. Raises
-    OperatorRefused."""
+    """Pause these for one account, or for all, in one transaction; returns what was not paused yet. Raises
+    OperatorRefused.
+    """
     check_named(by, reason)
     who: dict[str, Any] = {"provider": provider, "by": by, "reason": reason}
     async with connection.transaction():
@@ -83,7 +83,7 @@ async def pause(
     return fresh
 
 
-# A row that another session holds keeps its time, and holds up no other.
+# A row that another session locks keeps its time, and delays no other.
 HASTEN_PAUSED = """
 UPDATE idem.outbox SET available_at = statement_timestamp()
  WHERE id = ANY (ARRAY(
@@ -102,8 +102,8 @@ async def resume(
 ) -> dict[str, list[What]]:
     """End a pause of one account, or of the provider and all its accounts; returns what was resumed, by account.
 
-    One transaction. Workers wake at its commit, and what could not be asked about meanwhile is due at once. Raises
-    OperatorRefused where nothing of it is paused, or only the whole provider is.
+    One transaction. Workers wake at its commit, and look-ups that could not be made meanwhile are due at once. Raises
+    OperatorRefused if only the whole provider is paused.
     """
     check_named(by, reason)
     who: dict[str, Any] = {"provider": provider, "by": by, "reason": reason}

@@ -1,7 +1,7 @@
 """Finds intents by an id, a key, a reference, a label or a time. Each look-up reads an index.
 
-Ids are UUIDv7, so a time is a range of them. `created_at` is when the transaction began that made the id: earlier, and
-by `SLACK` at the most.
+Ids are UUIDv7, so a time is a range of ids. `created_at` is the start of the transaction that made the id: at most
+`SLACK` earlier.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from psycopg.rows import dict_row
 from idem.outbox.operator.id_prefixes import Prefix
 
 LIMIT: Final = 50
-"""Intents that one way of looking finds at the most."""
+"""Most intents that one look-up finds."""
 SCANNED: Final = 10_000
-"""Rows that one way of looking reads at the most: a label may belong to very many intents."""
+"""Most rows that one look-up reads, because a label may belong to very many intents."""
 SLACK: Final = timedelta(hours=1)
 FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LAST: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -27,12 +27,12 @@ NEWEST: Final = UUID(int=2**128 - 1)
 
 
 def first_id(moment: datetime) -> UUID:
-    """The first id of a time."""
+    """The first id of this time."""
     return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
 
 
 def span(since: datetime | None, until: datetime | None) -> tuple[UUID, UUID]:
-    """The ids that were made from `since` on and before `until`: from the first of these on, and before the second."""
+    """The range of ids that were made from `since` on and before `until`: the first of it, and the first after it."""
     low = UUID(int=0) if since is None or since < FIRST else first_id(min(since, LAST))
     return low, NEWEST if until is None or until > LAST else first_id(until)
 
@@ -56,7 +56,7 @@ SELECT l.intent_id AS id FROM looked l WHERE l.intent_id IS NOT NULL ORDER BY l.
 BY_PROVIDER_KEY = """
 SELECT r.intent_id AS id FROM idem.requests r WHERE r.provider_key = %(key)s LIMIT %(limit)s
 """
-# A range over the index's first column, in the index's order: no statistics make the planner walk through all intents
+# A range over the index's first column, in the index's order, so that no statistics make the planner scan all intents
 # from the newest on, as it would for the newest 50 of a text that it takes for a frequent one.
 BY_REFERENCE = """
 WITH looked AS MATERIALIZED (
@@ -86,7 +86,7 @@ SELECT n.id FROM idem.intents n WHERE n.id >= %(low)s AND n.id < %(high)s ORDER 
 
 
 def ways(text: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """What this text can be: its kind, the statement that looks it up, and the parameters."""
+    """The possible meanings of this text: its kind, the statement that looks it up, and the parameters."""
     text = text.strip()
     try:
         prefix = Prefix.parse(text)
@@ -106,7 +106,7 @@ def ways(text: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _time(text: str) -> tuple[datetime, datetime] | None:
-    """The day, or the minute, that a text names, in UTC where it says nothing else."""
+    """The day or the minute that a text names, in UTC unless it says otherwise."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -132,7 +132,7 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.
 
 
 async def find(connection: AsyncConnection[Any], text: str, *, limit: int = LIMIT) -> list[dict[str, Any]]:
-    """Intents that this text is about, newest first; `found_by`: which of its meanings fit. Empty: none."""
+    """Intents that match this text, newest first; `found_by` names the kinds that match. Empty if there is none."""
     by: dict[UUID, list[str]] = {}
     for word, statement, parameters in ways(text):
         rows = await (await connection.execute(statement, parameters | {"scanned": SCANNED, "limit": limit})).fetchall()

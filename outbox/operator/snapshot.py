@@ -16,10 +16,10 @@ from idem.outbox.settle.endings import flight_left
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An open outbox row with all that an operator's guards ask for.
+    """An open outbox row with everything that an operator's guards need.
 
-    `lease_left` is of a claim or of a reconciler's take, in seconds, None where nobody has the row; `key_state` is
-    None where the key is gone. `hints`: events about it that are still to be confirmed.
+    `lease_left`: seconds left of the claim of a worker or reconciler, None without a claim. `key_state` is None if the
+    key no longer exists. `hints`: events about it that are not confirmed yet.
     """
 
     row: OutboxRow
@@ -29,16 +29,19 @@ class Snapshot:
     key_state: str | None
     hints: tuple[UUID, ...] = ()
     memory_age: float = 0.0
-    """Seconds since the first send under its provider key at the earliest: the provider's memory counts from there."""
+    """Seconds since the earliest possible first send under its provider key, from which the memory of the provider
+    counts.
+    """
     on_word: bool = False
-    """"Not executed" is an operator's word about what was sent under this key, and nothing has proven it since."""
+    """Only an operator's statement says that what was sent under this key did not happen; nothing has proven it since.
+    """
     refused_as_it_is: bool = False
     """The provider has refused the frozen request itself: an open `rejected` says so."""
     request: FrozenRequest | None = None
-    """As it is sent, under the row's own provider key; None: it was never rendered."""
+    """The request under the current provider key; None if it was never rendered."""
 
     def carried(self, terms: Terms) -> bool:
-        """Whether the provider learns the key from its request, by the contract of now."""
+        """Whether the request carries the key where the provider's current contract expects it."""
         return (
             self.request is None
             or self.inline
@@ -46,7 +49,7 @@ class Snapshot:
         )
 
     def quiet_left(self, terms: Terms) -> float:
-        """Seconds for which a request of this row may still act at the provider; 0 or less: none can any more."""
+        """Seconds for which a request of this row may still act at the provider; 0 or less if none can."""
         row, contract = self.row, terms.contract
         longest = contract.flight_limit + contract.pause_allowance
         # A row that became unknown without the end of a claim (Recovery) has no quiet time of its own.
@@ -54,14 +57,17 @@ class Snapshot:
         if row.status is OutboxStatus.UNKNOWN:
             left = max(left, flight_left(row, contract))
         if self.lease_left is not None:
-            # A take whose holder went away may have been a replay (the next take would raise the quiet time by this).
+            # A claim of a reconciler that died may have been a replay (the next claim would raise the quiet time by
+            # this).
             left = max(left, self.lease_left + longest)
         return left
 
     def window_left(self, terms: Terms) -> float:
-        """Seconds for which the provider answers a second call under the same key from its memory; 0: it does not."""
+        """Seconds for which the provider still answers a second call under the same key from its memory; 0 if it does
+        not.
+        """
         row = self.row
         if row.key_burned or row.inline or not self.carried(terms):
-            # Whether the caller's own code sends the provider's key is not known here.
+            # idem does not know whether the caller's own code sends the provider's key.
             return 0.0
         return max(0.0, replay_window.memory_left(row.replay_window, self.memory_age, terms.contract) or 0.0)

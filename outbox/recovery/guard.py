@@ -1,6 +1,6 @@
-"""Whether this database is still the one that idem wrote to: asked on each new connection, and at each sign of life.
+"""Checks whether this database is still the one that idem wrote to, on each new connection and at each sign of life.
 
-What cannot be noticed (a restored snapshot with all daemons restarted) is what `idem recover` is for.
+Nothing can notice a restored snapshot if all daemons were restarted; `idem recover` is for that.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from idem.outbox.settle import doubted_rows
 from idem.outbox.values.errors import StoreUnavailable
 
 Durability: TypeAlias = Literal["single", "synchronous", "asynchronous"]
-"""synchronous: a new timeline alone lost nothing. The others: it may have."""
+"""synchronous: a new timeline alone lost nothing. The others: it may have lost commits."""
 
 
 class Guard:
-    """Runs on each new connection of a daemon, and compares the database with the installation's record and with what
-    this process remembers: the log at its newest connection, and everything at its last sign of life.
+    """Runs on each new connection of a daemon. It compares the database with the installation's record and with what
+    this process remembers: the log position at its newest connection, and everything at its last sign of life.
 
-    Raises StoreUnavailable while the environment is another one than this process is configured for: a clone of
-    production must not be worked on by staging.
+    Raises StoreUnavailable if this process is configured for another environment: staging must not work on a clone of
+    production.
     """
 
     def __init__(self, catalogue: Catalogue, durability: Durability) -> None:
@@ -41,7 +41,7 @@ class Guard:
     async def __call__(self, connection: AsyncConnection[Any]) -> None:
         # One connection at a time: while one doubts the rows, no other passes.
         async with self._one:
-            # Before anything is read: a sign of life may go by meanwhile, and what is read would look older.
+            # Read it first: another sign of life may arrive meanwhile, and what is read later would then look older.
             memory = self._memory
             identity = await identities.read(connection)
             went_back = identity.moved < memory.moved or await _forgotten(connection, memory)
@@ -52,8 +52,8 @@ class Guard:
                 raise StoreUnavailable(wrong)
             if went_back or differs(known, identity):
                 await self._changed(connection, memory, went_back)
-            # What is on this server's disk only may be missing on the synchronous standby that takes its place: there
-            # only the log behind a commit is remembered, so that of signs of life.
+            # What is only on this server's disk may be missing on the synchronous standby that replaces it, so there it
+            # remembers only the log position behind a commit, that of signs of life.
             moved = 0 if self._durability == "synchronous" else identity.moved
             kept = self._memory
             self._memory = Memory(max(kept.moved, moved), newest(kept.word, known.word), kept.beats)
@@ -61,8 +61,8 @@ class Guard:
     async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None:
         """Remember a sign of life that this connection has committed.
 
-        A database that went back under a connection that stays (tables emptied and filled from a dump, or made anew by
-        one) shows here.
+        It notices a database that went back under a connection that stays (tables emptied and filled from a dump, or
+        created again).
         """
         async with self._one:
             memory = self._memory
@@ -74,12 +74,12 @@ class Guard:
 
     async def _changed(self, connection: AsyncConnection[Any], memory: Memory, went_back: bool) -> None:
         async with after_commit.transaction(connection):
-            # One daemon does it, the others find it done.
+            # One daemon does it; the others find it done.
             known = await identities.known(connection, lock=True)
             identity = await identities.read(connection)
             if known is None:
                 return
-            # What was said behind what went back was said about it: by `idem recover`, or by another daemon.
+            # A statement after the change (by `idem recover`, or by another daemon) is about this change.
             went_back = went_back and not memory.spoken_since(known.word)
             if not (went_back or differs(known, identity)):
                 self._memory = Memory()
@@ -89,7 +89,7 @@ class Guard:
             listed = await doubted_rows.list_open(connection, said) if lost else 0
             await identities.adopt(connection, identity, doubted=lost)
         daemon_events.database_changed(said, listed)
-        # Noticed once: nobody sends what is listed, and what this process does not get to, the sweeper does.
+        # It notices the change once: no daemon sends a listed row, and the sweeper finishes what this process does not.
         self._memory = Memory()
         if lost:
             found = await work_off(connection, self._catalogue)

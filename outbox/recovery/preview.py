@@ -1,4 +1,4 @@
-"""What a quarantine would do now: counted without a lock and without writing anything, before a person says yes."""
+"""What a quarantine would do now: it counts without a lock and writes nothing, before a person confirms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ SELECT o.id, idem.memory_age(coalesce(o.denied_sent_at, least(o.imported_sent_at
 
 
 async def foreseen(connection: AsyncConnection[Any], catalogue: Catalogue) -> Quarantined:
-    """How many open rows would become unknown, stay, or are claimed, unknown or awaited already. Waits for no lock."""
+    """Count the open rows that would become unknown, stay, or are already claimed, unknown or awaiting. Waits for no
+    lock.
+    """
     found, after = NOTHING, FIRST_ID
     while ages := await (await records(connection).execute(AGES, {"after": after, "limit": BATCH})).fetchall():
         after = ages[-1].id

@@ -1,9 +1,9 @@
-"""Doubts every open row of a database that lost commits: decides which rows may still be sent, and for how long.
+"""Doubts every open row of a database that lost commits, and decides which rows idem may still send, and for how long.
 
-A queued or resting row becomes `unknown`, unless a second send is harmless: then it stays as it is, with the moment
-from which the provider's memory counts (`window`). What is claimed or unknown already keeps its place, and what was
-known about it counts anew. First every row is listed, in one statement (`doubts`); then the list is worked off, and
-what another session holds stays listed: nobody sends or settles it until its turn has come.
+A queued or resting row becomes `unknown`, unless a second send is harmless: then it stays as it is, with the time from
+which the provider's memory counts (`window`). A claimed or unknown row keeps its status, and what was known about it no
+longer counts. First one statement lists every row (`doubts`); then the list is worked off. A row that another session
+locks stays listed: no daemon sends or settles it before its turn.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ AT_REST = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UN
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """What a quarantine did. `unknown`: rows that became unknown. `left`: rows that may still be sent, because a
-    second send is harmless; `left_for`: seconds until the last of them may not any more, None where none was left.
-    `open`: rows that were claimed, unknown or awaited already. `waiting`: rows that another session holds, `first` of
-    them by id: they stay listed."""
+    """The result of a quarantine.
+
+    `unknown`: rows that became unknown. `left`: rows that may still be sent, because a second send is harmless;
+    `left_for`: seconds until that ends for the last of them, None without any. `open`: rows that were already claimed,
+    unknown or awaiting. `waiting`: rows that another session locks, `first` of them by id: they stay listed.
+    """
 
     unknown: int = 0
     left: int = 0
@@ -69,13 +71,13 @@ NOTHING = Quarantined()
 
 
 async def lost(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> Quarantined:
-    """Take an operator's word that commits were lost: doubt every open row.
+    """Apply an operator's statement that commits were lost: doubt every open row.
 
-    The list and the word commit together; a process that dies later leaves the rest of the list to the sweeper. Raises
-    what an unreachable database raises.
+    The list and the statement commit together; if this process dies later, the sweeper works off the rest of the list.
+    Raises what an unreachable database raises.
     """
     async with after_commit.transaction(connection):
-        # A daemon that has noticed the same change waits here, and then finds it done.
+        # A daemon that noticed the same change waits here, and then finds it done.
         await identities.known(connection, lock=True)
         await doubted_rows.list_open(connection, reason, by=by)
         await identities.adopt(connection, await identities.read(connection))
@@ -84,11 +86,11 @@ async def lost(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: st
 
 
 async def work_off(connection: AsyncConnection[Any], catalogue: Catalogue, *, until: float = math.inf) -> Quarantined:
-    """Doubt every listed row that no other session holds; a page is a transaction of its own.
+    """Doubt every listed row that no other session locks; each page is its own transaction.
 
-    Harmless is a second send where the contract says so, and the row is younger than the replay window. What was
-    doubted before keeps the earlier moment. No page is begun after `until` by the event loop's clock. Any number of
-    processes may do this at once. Raises psycopg.Error if the database is away.
+    A second send is harmless if the contract says so and the row is younger than the replay window. A row that was
+    doubted before keeps the earlier time. No page begins after `until`, by the event loop's clock. Any number of
+    processes may do this at once. Raises psycopg.Error if the database is unavailable.
     """
     found, after = NOTHING, FIRST_ID
     while asyncio.get_running_loop().time() < until and (
@@ -123,7 +125,7 @@ async def _alone(connection: AsyncConnection[Any], catalogue: Catalogue, row: UU
         return NOTHING
 
 
-# The entry before the row: who finds an entry gone finds it worked off. Nothing is waited for.
+# Lock the entry before the row: if the entry is gone, the row was worked off. It waits for no lock.
 LOCK_LISTED = """
 WITH listed AS MATERIALIZED (
     SELECT d.outbox_id, d.listed_at, d.details FROM idem.doubts d WHERE d.outbox_id = ANY (%(ids)s)
@@ -171,9 +173,9 @@ async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: lis
 
 
 def stays_for(row: OutboxRow, age: float, terms: Terms) -> float | None:
-    """Seconds for which a queued or resting row may still be sent under the doubt; None: it becomes unknown.
+    """Seconds for which a queued or resting row may still be sent despite the doubt; None if it becomes unknown.
 
-    `age`: seconds since the earliest moment at which lost commits may have sent it.
+    `age`: seconds since the earliest time at which lost commits may have sent it.
     """
     age = max(age, row.doubted_for or 0.0)
     time_left = replay_window.time_left(dataclasses.replace(row, doubted_for=age, memory_age=age), terms)
@@ -186,11 +188,10 @@ _DOUBTED = noted(
     intent_id="d.intent_id", outbox_id="d.id", step="d.step", attempt="d.attempt", from_state="n.state",
     to_state="n.state", from_status="d.status", to_status="d.status", details="%(details)s::jsonb -> d.id::text",
 )  # fmt: skip
-# A lost claim, replay or cancel may still be under way: nothing that was seen before counts towards a verdict, and
-# the quiet time begins anew. The claim may have been kept and the commit of its start mark lost, so "no mark" proves
-# nothing any more. Its first send may have been made since the database went back, long after the one that is lost, so
-# the doubt begins with the intent. An intent that another session holds would keep the evidence waiting: its row stays
-# listed.
+# A lost claim, replay or cancel may still be running: nothing that was seen before counts towards a verdict, and the
+# quiet time begins again. The claim may have been kept while the commit of its start mark was lost, so a missing mark
+# proves nothing. Its first send may have been made after the database went back, long after the lost one, so the doubt
+# begins with the intent. If another session locks an intent, its evidence would have to wait, so its row stays listed.
 DOUBT_OPEN = f"""
 WITH intents AS MATERIALIZED (
     SELECT n.id, n.state, n.created_at FROM idem.intents n
@@ -214,8 +215,9 @@ RETURNING outbox_id
 """  # noqa: S608
 
 
-# As whom lost commits have sent what this database does not know as sent: as its last payments, as far as it can tell.
-# A row without a sender would be sent again as any other, and another account does not remember the first send.
+# The account that lost commits used for a row that this database does not know as sent: that of its last payments, as
+# far as it can tell. Without an account idem would send the row again like any other, and another account does not
+# remember the first send.
 SENT_THEN = """
 UPDATE idem.outbox o
    SET sent_as = (SELECT s.sent_as

@@ -1,4 +1,4 @@
-"""Takes an operator's statement that a change of the database lost nothing: doubted rows return to their status."""
+"""Applies an operator's statement that a change of the database lost nothing: doubted rows return to their status."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from idem.outbox.settle.record import noted
 
 BATCH = 500
 REDRIVE = "redrive"
-"""What a row was that was at rest, and that would have been redriven by itself."""
+"""The earlier status of a row that rested and would have been redriven automatically."""
 
-# A subquery that gives one value, because a join would read all evidence that there ever was. What `--lost` has said
-# of an earlier change stands: it said it of every row that was open then, so of each that was listed before. A row
-# that it left to be sent becomes unknown later, by its last moment or by another change. What an operator redrove on a
-# word is doubted for that too, whatever the database has lost: it may rest again, and is never sent from here.
+# A subquery with one value, because a join would read all evidence that ever was. What `--lost` stated about an earlier
+# change still holds: it covered every row that was open then, so each row that was listed before. A row that it left to
+# be sent becomes unknown later, at its own limit or by another change. A row that an operator redrove on a statement is
+# doubted for that too, whatever the database has lost: it may rest again, and is never sent from here.
 QUARANTINED = """
 SELECT o.id, w.was
   FROM idem.outbox o CROSS JOIN LATERAL (
@@ -45,7 +45,7 @@ SELECT o.id, w.was
    AND (w.was = 'held' OR o.denied_sent_at IS NULL)
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
 """
-# Rows that kept their place under the doubt. A redrive on an operator's word began it for a reason of its own.
+# Rows that kept their status under the doubt. A redrive on an operator's statement began the doubt for its own reason.
 DOUBTED = """o.doubted_since IS NOT NULL AND (o.status = 'held' OR o.denied_sent_at IS NULL)
               AND (SELECT min(coalesce((e.details ->> 'listed_at')::timestamptz, e.at)) FROM idem.evidence e
                     WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id
@@ -73,16 +73,16 @@ WITH believed AS (
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """`rows` are again what they were; `waiting` stay doubted, because another session holds them."""
+    """`rows` have their earlier status again; `waiting` stay doubted, because another session locks them."""
 
     rows: int
     waiting: int
 
 
 async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> Released:
-    """Take an operator's word that the change of the database lost nothing.
+    """Apply an operator's statement that the change of the database lost nothing.
 
-    Before the daemons start it stands for what they would notice: none of them doubts anything then. Raises what an
+    Before the daemons start it replaces what they would notice: then none of them doubts anything. Raises what an
     unreachable database raises.
     """
     async with after_commit.transaction(connection):
@@ -98,9 +98,10 @@ async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by
 async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:
     """Restore the rows that nothing has changed since; returns how many of them were unknown.
 
-    What was queued goes back to work, and what was to be redriven by itself is redriven. What was at rest for good
-    rests: its client was told that nothing happened, and may have paid otherwise. Rows about which proofs disagree
-    stay, and so does what `idem recover --lost` has said before. What another session holds is left as it is.
+    Queued rows go back to the queue, and rows that would have been redriven automatically are redriven. Rows that
+    rested stay at rest: their client learnt that nothing happened, and may have paid in another way. Rows with
+    contradicting proofs stay, and so do rows of an earlier `idem recover --lost`. Rows that another session locks are
+    left as they are.
     """
     released, after = 0, FIRST_ID
     details = {"by": by, "reason": reason}
@@ -118,8 +119,8 @@ async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by:
             rows = {row.id: (row, t) for row, t in known if t is not None and not row.contradicted}
             itself = {row_id for row_id in rows if was[row_id] == REDRIVE}
             verdicts = [decide.verdict(row, evidence, terms, redrive=row.id in itself) for row, terms in rows.values()]
-            # Of a rest nobody hears now: it was told before, or lasts no longer than this transaction. A row that was
-            # to be redriven was told to nobody: if it is not to be any more, this is the first that is heard of it.
+            # No event for a row that rests: it had its event before, or rests only within this transaction. A row that
+            # would have been redriven had none, so this is its first event if it is no longer redriven.
             rested = await write(
                 connection, [c if c.row_id in itself else dataclasses.replace(c, event=None) for c in verdicts]
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import typer
@@ -21,14 +22,7 @@ def check(config: Config = None, app: App = None, as_data: Json = False) -> None
     findings = opening.findings(config)
     wrong = any(finding.level == "error" for finding in findings)
     if as_data:
-        as_json(
-            {
-                "ok": not wrong,
-                "findings": [
-                    {"level": f.level, "where": f.where, "what": f.what, "do": f.do, "line": f.line} for f in findings
-                ],
-            }
-        )
+        as_json({"ok": not wrong, "findings": [asdict(finding) for finding in findings]})
     else:
         table(
             ["level", "where", "line", "what", "what to do"],

@@ -244,15 +244,15 @@ def _breaker(lane: dict[str, Any]) -> str:
 
 def next_commands(found: dict[str, Any]) -> list[str]:
     """The commands to run next, the most urgent first; empty if nothing needs a person."""
-    told: list[str] = []
+    commands: list[str] = []
     if not any(each["kind"] == "worker" and each["life"] == "alive" for each in found["daemons"]) and found["outbox"]:
-        told.append("idem run, or idem worker run alone (no worker is alive)")
+        commands.append("idem run, or idem worker run alone (no worker is alive)")
     if any(lane["breakers_open"] for lane in found["lanes"]):
-        told.append("idem doctor (a breaker is open)")
+        commands.append("idem doctor (a breaker is open)")
     if found["dead_letters"]:
         held = any(row["status"] == "held" for row in found["outbox"])
-        told.append("idem dlq list" + (" (held rows need a decision)" if held else ""))
+        commands.append("idem dlq list" + (" (held rows need a decision)" if held else ""))
     if any(row["status"] == "unknown" for row in found["outbox"]):
-        told.append("idem unknowns list")
-    told += [f"idem resume {name} --reason ..." for name in sorted({each["provider"] for each in found["paused"]})]
-    return told
+        commands.append("idem unknowns list")
+    commands += [f"idem resume {name} --reason ..." for name in sorted({each["provider"] for each in found["paused"]})]
+    return commands

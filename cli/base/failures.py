@@ -32,10 +32,7 @@ NO_SCHEMA: Final = (
 )
 
 SQLSTATES: Final = {
-    "42P01": NO_SCHEMA,
-    "3F000": NO_SCHEMA,
-    "42883": NO_SCHEMA,
-    "42703": NO_SCHEMA,
+    **dict.fromkeys(("42P01", "3F000", "42883", "42703"), NO_SCHEMA),
     "42501": "this database role lacks a right: {text}. Run `idem db grant ROLE --as daemon` as the owner of the "
     "schema; `idem doctor` lists the missing rights",
     "28000": "the database rejects this role: {text}",

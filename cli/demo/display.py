@@ -26,7 +26,7 @@ class Display:
         self._processes = processes
         self._payments = payments
         self._began = time.monotonic()
-        self._told = 0
+        self._shown = 0
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -50,9 +50,9 @@ class Display:
                 await asyncio.sleep(LIVE_INTERVAL)
 
     def _show_kills(self, show: Callable[[str], None]) -> None:
-        for kill in self._processes.kills[self._told :]:
+        for kill in self._processes.kills[self._shown :]:
             show(f"      SIGKILL {kill.name} ({kill.pid})")
-        self._told = len(self._processes.kills)
+        self._shown = len(self._processes.kills)
         while self._progress.notes:
             show(f"      {self._progress.notes.pop(0)}")
 

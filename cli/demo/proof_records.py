@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
@@ -65,7 +65,7 @@ class ProofCase:
         return [payment for payment in self.payments if payment.charged]
 
     @property
-    def told(self) -> str:
+    def heard(self) -> str:
         """The client's last response, in short."""
         return f"clients: {self.lines[-1].said}" if self.lines else "clients: nothing"
 
@@ -81,7 +81,7 @@ class ProofCase:
 
     def finding(self, promise: Promise, what: str, *more: str) -> BrokenPromise:
         """A finding about this intent."""
-        seen = "; ".join((*more, self.told, self.stored, self.made))
+        seen = "; ".join((*more, self.heard, self.stored, self.made))
         return BrokenPromise(promise, what, self.intent.id, self.intent.key, seen)
 
 
@@ -130,13 +130,8 @@ class Records:
         self,
     ) -> tuple[Mapping[tuple[str, str], list[Request]], Mapping[tuple[str, str], list[Payment]]]:
         # The old bank knows our key as the reference of the payment, the other one as its idempotency key.
-        sends: dict[tuple[str, str], list[Request]] = defaultdict(list)
-        payments: dict[tuple[str, str], list[Payment]] = defaultdict(list)
-        for send in self.bank.sends():
-            sends[send.account or "", _name(send)].append(send)
-        for payment in self.bank.payments():
-            payments[payment.account, _name(payment)].append(payment)
-        return sends, payments
+        sends = _grouped(self.bank.sends(), lambda send: (send.account or "", _name(send)))
+        return sends, _grouped(self.bank.payments(), lambda payment: (payment.account, _name(payment)))
 
 
 def in_order(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
@@ -159,10 +154,11 @@ def _name(made: Request | Payment) -> str:
 
 
 T = TypeVar("T")
+Key = TypeVar("Key")
 
 
-def _grouped(rows: Sequence[T], key: Callable[[T], str]) -> dict[str, list[T]]:
-    grouped: dict[str, list[T]] = defaultdict(list)
+def _grouped(rows: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    grouped: dict[Key, list[T]] = defaultdict(list)
     for row in rows:
         grouped[key(row)].append(row)
     return grouped

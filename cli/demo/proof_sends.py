@@ -39,9 +39,9 @@ def forbidden_sends(records: Records) -> Iterator[BrokenPromise]:
 def believed_too_early(records: Records) -> Iterator[BrokenPromise]:
     """Absences that idem accepted as proof before the rules allow it."""
     for case in records.cases:
-        for place, row in enumerate(case.evidence):
+        for number, row in enumerate(case.evidence):
             if row.outcome == "absent" and row.from_status == "unknown" and row.to_status == "held":
-                yield from _verdict(case, case.evidence[:place], row, records.rules)
+                yield from _verdict(case, case.evidence[:number], row, records.rules)
 
 
 def proven_not_executed(before: Sequence[EvidenceRow]) -> bool:

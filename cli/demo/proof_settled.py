@@ -32,10 +32,10 @@ def unsettled(records: Records) -> Iterator[BrokenPromise]:
     """What is still open at the end, and proofs that were not applied."""
     unapplied = set(records.database.unapplied)
     for case in records.cases:
-        told = any(letter.open for letter in case.letters)
-        if case.intent.status in OPEN and not told:
+        has_letter = any(letter.open for letter in case.letters)
+        if case.intent.status in OPEN and not has_letter:
             yield case.finding("P5", "left unsettled at the end")
-        elif case.intent.status == "held" and not told:
+        elif case.intent.status == "held" and not has_letter:
             yield case.finding("P5", "at rest without a dead letter")
         if case.intent.id in unapplied:
             yield case.finding("P5", "a stored proof was not applied")

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from idem import Idem
-from idem.cli.demo import client_log, database_record, installation, place, report, scenario
+from idem.cli.demo import client_log, database_record, installation, report, scenario, workspace
 from idem.cli.demo.client_log import ClientLog
 from idem.cli.demo.clients import Clients
 from idem.cli.demo.constants import Constants
@@ -46,8 +46,8 @@ START_UP = 6.0
 
 def play(settings: DemoSettings, times: Constants) -> DemoResult:
     """Run the whole demo. No process of it is left afterwards."""
-    work = place.folder(settings.home)
-    with place.server(settings) as (url, embedded), place.database(url) as database:
+    work = workspace.folder(settings.home)
+    with workspace.server(settings) as (url, embedded), workspace.database(url) as database:
         runner.upgrade(database, environment=installation.ENVIRONMENT)
         result = asyncio.run(_Stage(settings, times, work, database, embedded).play())
     (work / "proof.json").write_text(report.to_json(result) + "\n")

@@ -71,8 +71,12 @@ def text(
     else:
         lines.append("Watch it from another terminal:")
     named = f"IDEM_APP={os.environ.get('IDEM_APP', '')}"
-    place = named if config is None else f"IDEM_CONFIG={shlex.quote(str(config.absolute()))}"
-    lines += ["", f"{place} {URL}={shlex.quote(database)} {idem} status" if database else f"{place} {idem} status", ""]
+    setting = named if config is None else f"IDEM_CONFIG={shlex.quote(str(config.absolute()))}"
+    lines += [
+        "",
+        f"{setting} {URL}={shlex.quote(database)} {idem} status" if database else f"{setting} {idem} status",
+        "",
+    ]
     if activation := command_name.activation():
         lines += [f"To type just `idem`, as the documentation does, run `{activation}` in the terminal first.", ""]
     lines.append("Ctrl-C stops everything; the data stays.")

@@ -113,7 +113,7 @@ async def redrive(
 async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, selection: Selection) -> list[Candidate]:
     from idem.outbox.operator import dead_letters, listing
 
-    told: list[Candidate] = []
+    chosen: list[Candidate] = []
     versions: dict[UUID, int] = {}
     after: UUID | None = None
     since = await opening.time_of(connection, selection.since)
@@ -122,12 +122,12 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
             connection, reason=selection.reason, provider=selection.provider, since=since, after=after, limit=PAGE,
         )  # fmt: skip
         versions |= {each["intent_id"]: each["version"] for each in page if each["intent_id"] is not None}
-        told += [
+        chosen += [
             Candidate(UUID(each["details"]["intent"]), each["seen"], None, each["id"])
             for each in page
             if dead_letters.is_of_handler(each["reason"], each["details"])
         ]
-        told += [
+        chosen += [
             Candidate(None, each["seen"], None, each["id"])
             for each in page
             if each["reason"] == Reason.UNMATCHED_WEBHOOK
@@ -135,7 +135,7 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
         if len(page) < PAGE:
             break
         after = page[-1]["id"]
-    return told + [Candidate(each, versions[each], await _why_not(connection, catalogue, each)) for each in versions]
+    return chosen + [Candidate(each, versions[each], await _why_not(connection, catalogue, each)) for each in versions]
 
 
 async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID) -> str | None:

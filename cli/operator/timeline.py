@@ -118,14 +118,9 @@ def _quiet(row: dict[str, Any]) -> str | None:
 
 
 def _line(entry: dict[str, Any]) -> list[object]:
+    names = ("at", "source", "kind", "outcome", "attempt", "http_status", "provider_reference")
     return [
-        entry["at"],
-        entry["source"],
-        entry["kind"],
-        entry["outcome"],
-        entry["attempt"],
-        entry["http_status"],
-        entry["provider_reference"],
+        *(entry[name] for name in names),
         _moved(entry["from_state"], entry["to_state"]),
         _moved(entry["from_status"], entry["to_status"]),
         entry["details"] or None,

@@ -124,8 +124,8 @@ def read(number: int, text: bytes, catalogue: Catalogue, secret: bytes) -> Impor
         )
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the line"
-        raise LineError(number, f"{place}: {first['msg']}") from error
+        where = ".".join(str(part) for part in first["loc"]) or "the line"
+        raise LineError(number, f"{where}: {first['msg']}") from error
     except BodyInvalid as error:
         raise LineError(number, f"it is not JSON that idem can store exactly: {error}") from error
     except ParamsInvalid as error:

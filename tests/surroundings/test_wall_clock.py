@@ -22,7 +22,7 @@ READS = {
     "cli/demo/clients.py": "what a demonstration writes down",
     "cli/demo/installation.py": "the day, in the sample configuration that is written",
     "cli/group/sample.py": "the day, in the sample configuration that is written",
-    "cli/demo/place.py": "the name of a demonstration's database",
+    "cli/demo/workspace.py": "the name of a demonstration's database",
     "cli/demo/stage.py": "how far a demonstration's clock is from its database's",
     "cli/doctor/clocks.py": "how far this machine's clock is from the database's",
     "cli/doctor/contracts.py": "the day, for a warning about facts that were checked long ago",

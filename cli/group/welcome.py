@@ -71,10 +71,10 @@ def text(
     else:
         lines.append("Watch it from another terminal:")
     named = f"IDEM_APP={os.environ.get('IDEM_APP', '')}"
-    setting = named if config is None else f"IDEM_CONFIG={shlex.quote(str(config.absolute()))}"
+    names = named if config is None else f"IDEM_CONFIG={shlex.quote(str(config.absolute()))}"
     lines += [
         "",
-        f"{setting} {URL}={shlex.quote(database)} {idem} status" if database else f"{setting} {idem} status",
+        f"{names} {URL}={shlex.quote(database)} {idem} status" if database else f"{names} {idem} status",
         "",
     ]
     if activation := command_name.activation():

@@ -20,7 +20,7 @@ from idem.outbox.operator import search
 Record: TypeAlias = dict[str, Any]
 
 
-class ListFilters(TypedDict, total=False):
+class EntryFilters(TypedDict, total=False):
     """What every list may be limited to. A filter that is None or absent matches everything; `limit` is 100."""
 
     provider: str | None
@@ -32,7 +32,7 @@ class ListFilters(TypedDict, total=False):
     limit: int
 
 
-class DeadLetterFilters(ListFilters, total=False):
+class DeadLetterFilters(EntryFilters, total=False):
     """The same for dead letters. `resolved` shows those too; `after` is the last id of the page before."""
 
     reason: str | None
@@ -40,7 +40,7 @@ class DeadLetterFilters(ListFilters, total=False):
     after: UUID | None
 
 
-class IntentFilters(ListFilters, total=False):
+class IntentFilters(EntryFilters, total=False):
     """The same for intents. `before` is the last id of the page before."""
 
     tenant: str | None
@@ -50,7 +50,7 @@ class IntentFilters(ListFilters, total=False):
     before: UUID | None
 
 
-class UnknownFilters(ListFilters, total=False):
+class UnknownFilters(EntryFilters, total=False):
     """The same for unknown rows, by when they became unknown. `awaiting` shows those that the provider works on too."""
 
     awaiting: bool

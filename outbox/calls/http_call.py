@@ -58,14 +58,7 @@ class Recorder:
     """
 
     def __init__(
-        self,
-        *,
-        lease_ends: float,
-        needed: float,
-        margin: float,
-        start: Start,
-        mark_start: MarkStart | None,
-        body: bool,
+        self, *, lease_ends: float, needed: float, margin: float, start: Start, mark_start: MarkStart | None, body: bool
     ) -> None:
         self._lease_ends = lease_ends
         self._needed = needed

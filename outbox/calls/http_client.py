@@ -180,13 +180,7 @@ def head(account: Account, request: FrozenRequest) -> list[tuple[str, str]]:
 
 
 def outgoing(
-    account: Account,
-    request: FrozenRequest,
-    address: str,
-    *,
-    connect_timeout: float,
-    deadline: float,
-    trace: object,
+    account: Account, request: FrozenRequest, address: str, *, connect_timeout: float, deadline: float, trace: object
 ) -> httpx.Request:
     """The request to an IP address, with the Host header and TLS name of the account's origin.
 

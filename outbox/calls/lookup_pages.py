@@ -10,15 +10,7 @@ from typing import Final, TypeAlias
 
 from idem.outbox.calls.call_end import CallEnd, Lost, NotSent, is_trouble
 from idem.outbox.domain.contract import FrozenRequest, Response
-from idem.outbox.domain.outcomes import (
-    Absent,
-    Ambiguous,
-    CouldNotAsk,
-    Look,
-    Outcome,
-    Seen,
-    Succeeded,
-)
+from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk, Look, Outcome, Seen, Succeeded
 from idem.outbox.domain.provider import Page, Provider, Question
 from idem.outbox.providers.errors import retry_after
 from idem.outbox.providers.reading import best
@@ -76,11 +68,7 @@ def observed(seen: Seen, response: Response, elapsed: float) -> Seen:
     """What was seen, with what the lane knows of the response. `elapsed` in seconds."""
     cut = None if response.complete else "the body of the response is not complete"
     return replace(
-        seen,
-        http_status=response.status,
-        note=not_its_own(response) or seen.note or cut,
-        started=True,
-        elapsed=elapsed,
+        seen, http_status=response.status, note=not_its_own(response) or seen.note or cut, started=True, elapsed=elapsed
     )
 
 

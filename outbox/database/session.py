@@ -165,9 +165,4 @@ def connect_sync(
 
 def options(name: str, connect_timeout: float) -> dict[str, Any]:
     """How every connection is opened, in the words of psycopg."""
-    return {
-        "autocommit": True,
-        "connect_timeout": max(2, int(connect_timeout)),
-        "application_name": name,
-        **LINE,
-    }
+    return {"autocommit": True, "connect_timeout": max(2, int(connect_timeout)), "application_name": name, **LINE}

@@ -48,13 +48,7 @@ async def begin(connection: AsyncConnection[Any], prepared: Prepared, *, token: 
     operation = prepared.operation
     now = clock.boottime()
     cursor = await records(connection).execute(
-        BEGIN,
-        {
-            **accept.wanted(prepared),
-            "token": token,
-            "holder": holder,
-            "lease": operation.lease,
-        },
+        BEGIN, {**accept.wanted(prepared), "token": token, "holder": holder, "lease": operation.lease}
     )
     record = await cursor.fetchone()
     assert record is not None

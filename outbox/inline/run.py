@@ -13,16 +13,7 @@ from idem.outbox.daemon.daemon import Holds
 from idem.outbox.database.pool import AWAY, REFUSED, Database, within
 from idem.outbox.domain import completion
 from idem.outbox.domain.contract import LOCAL
-from idem.outbox.domain.outcomes import (
-    Ambiguous,
-    NotExecuted,
-    Outcome,
-    Pending,
-    Refused,
-    Seen,
-    Succeeded,
-    name,
-)
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.terms import Terms
 from idem.outbox.inline.begin import Begun
 from idem.outbox.inline.renewal import renew

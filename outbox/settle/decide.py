@@ -15,16 +15,7 @@ from typing import Any, assert_never
 from idem.outbox.domain.completion import is_open
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
-from idem.outbox.domain.outcomes import (
-    Ambiguous,
-    NotExecuted,
-    Outcome,
-    Pending,
-    Refused,
-    Seen,
-    Succeeded,
-    name,
-)
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
@@ -151,12 +142,7 @@ def verdict(row: OutboxRow, evidence: Evidence, terms: Terms, *, redrive: bool =
     """
     change = _change(row, evidence, terms)
     change = dataclasses.replace(
-        resting(change, terms),
-        error_code="not_executed",
-        closes=CLOSED_BY_PROOF,
-        alone=True,
-        whole=True,
-        doubt="ends",
+        resting(change, terms), error_code="not_executed", closes=CLOSED_BY_PROOF, alone=True, whole=True, doubt="ends"
     )
     automatic = (
         redrive

@@ -14,16 +14,7 @@ from psycopg import AsyncConnection
 from idem.outbox.database.pool import REFUSED, is_true
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
-from idem.outbox.domain.outcomes import (
-    Ambiguous,
-    NotExecuted,
-    Outcome,
-    Pending,
-    Refused,
-    Seen,
-    Succeeded,
-    name,
-)
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence

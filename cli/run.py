@@ -67,7 +67,7 @@ def run(
     if single_process and workers != 1:
         raise typer.BadParameter("--single-process has one worker. Leave out --workers or --single-process")
     start_checks.own_metrics()
-    from idem.cli.group.gathering import gathered, patience
+    from idem.cli.group.gathering import gathered, stop_timeout
     from idem.cli.group.stopping import stop_on_signals
     from idem.outbox.http_server.serving import listen
     from idem.outbox.observe import telemetry
@@ -81,14 +81,14 @@ def run(
         for each in (at if api else None, beside):
             if each is not None:
                 listen(*each).close()
-        longest = patience(found)
+        longest = stop_timeout(found)
         name = "run" if single_process else "supervisor"
         asyncio.run(daemons.check_start(config, found, address, name, options.wait))
         if single_process:
             raise typer.Exit(one_process.run(config, found, address, at if api else None, beside, longest))
         named = {} if config is None else {"IDEM_CONFIG": str(config.absolute())}
         environment = {**os.environ, **named}
-        with gathered(environment, address, stop, patience=longest, grace=longest) as group:
+        with gathered(environment, address, stop, stop_timeout=longest, grace=longest) as group:
             lines = ("--log", options.log, "--log-level", options.log_level, "--wait", f"{options.wait:g}")
             group.start_daemons(workers, *lines)
             if api:

@@ -41,7 +41,7 @@ def up(
     """
     start_checks.own_metrics()
     from idem.cli.group import folder, welcome
-    from idem.cli.group.gathering import gathered, patience
+    from idem.cli.group.gathering import gathered, stop_timeout
     from idem.cli.group.sample import sample
     from idem.cli.group.stopping import stop_on_signals
     from idem.cli.group.token import of_demo
@@ -75,8 +75,8 @@ def up(
         environment, named = os.environ.get("IDEM_ENVIRONMENT", ""), None if chosen is None else str(chosen)
         running = up_note.RunningGroup(database, environment, named, options.app)
         stack.enter_context(up_note.noted(home, running))
-        longest = patience(found)
-        group = stack.enter_context(gathered(os.environ, database_at, stop, patience=longest, grace=0.0))
+        longest = stop_timeout(found)
+        group = stack.enter_context(gathered(os.environ, database_at, stop, stop_timeout=longest, grace=0.0))
         if bank is not None:
             group.start("bank", "--settings", str(bank.absolute()))
         lines = ("--log", options.log, "--log-level", options.log_level)

@@ -14,48 +14,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from idem.application.public import (
-        Answer,
-        AsyncCall,
-        Call,
-        ConfigError,
-        Decision,
-        Idem,
-        IdemError,
-        KeyInvalid,
-        Misuse,
-        Operation,
-        ParamsInvalid,
-        Request,
-        RetryTransaction,
-        Settled,
-        StoreUnavailable,
-        response,
-    )
+    from idem.application.public import *  # noqa: F403
+else:
 
-__all__ = [
-    "Answer",
-    "AsyncCall",
-    "Call",
-    "ConfigError",
-    "Decision",
-    "Idem",
-    "IdemError",
-    "KeyInvalid",
-    "Misuse",
-    "Operation",
-    "ParamsInvalid",
-    "Request",
-    "RetryTransaction",
-    "Settled",
-    "StoreUnavailable",
-    "response",
-]
+    def __getattr__(name: str) -> Any:
+        if name == "__all__" or not name.startswith("_"):
+            from idem.application import public
 
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from idem.application import public
-
-        return getattr(public, name)
-    raise AttributeError(f"module 'idem' has no attribute {name!r}")
+            names = [each for each in vars(public) if not each.startswith("_")]
+            if name == "__all__":
+                return names
+            if name in names:
+                return getattr(public, name)
+        raise AttributeError(f"module 'idem' has no attribute {name!r}")

@@ -1,5 +1,4 @@
 """The calls that an application's own code makes, under a lease: `charge.inline(…)` returns them."""
 
-from idem.application.inline import AsyncInlineCall, InlineCall
-
-__all__ = ["AsyncInlineCall", "InlineCall"]
+from idem.application.inline import AsyncInlineCall as AsyncInlineCall
+from idem.application.inline import InlineCall as InlineCall

@@ -3,26 +3,12 @@
 `Outcome` is the union of what a call may show, `Look` of what a look-up may show.
 """
 
-from idem.outbox.domain.outcomes import (
-    Absent,
-    Ambiguous,
-    CouldNotAsk,
-    Look,
-    NotExecuted,
-    Outcome,
-    Pending,
-    Refused,
-    Succeeded,
-)
-
-__all__ = [
-    "Absent",
-    "Ambiguous",
-    "CouldNotAsk",
-    "Look",
-    "NotExecuted",
-    "Outcome",
-    "Pending",
-    "Refused",
-    "Succeeded",
-]
+from idem.outbox.domain.outcomes import Absent as Absent
+from idem.outbox.domain.outcomes import Ambiguous as Ambiguous
+from idem.outbox.domain.outcomes import CouldNotAsk as CouldNotAsk
+from idem.outbox.domain.outcomes import Look as Look
+from idem.outbox.domain.outcomes import NotExecuted as NotExecuted
+from idem.outbox.domain.outcomes import Outcome as Outcome
+from idem.outbox.domain.outcomes import Pending as Pending
+from idem.outbox.domain.outcomes import Refused as Refused
+from idem.outbox.domain.outcomes import Succeeded as Succeeded

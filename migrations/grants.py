@@ -7,67 +7,48 @@ makes the ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, TypeAlias, assert_never
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 GrantKind: TypeAlias = Literal["daemon", "producer", "sql"]
 """daemon: worker, sweeper, reconciler, HTTP API, operator's commands, and applications with inline operations.
 producer: an application with the library: accept, reserve, submit, complete. sql: a program in any language that calls
 `idem.accept(tenant, operation, key, params)`, for the tenants in `idem.producers`, and sees no table."""
 
-DAEMON: tuple[tuple[str, str], ...] = (
-    ("SELECT", "alembic_version"),
-    (
-        "SELECT, UPDATE (system_identifier, timeline, database_name, database_oid, table_oid, changed_at, "
-        "doubted_at, recovered_at, lost_at)",
-        "installation",
-    ),
-    ("SELECT, INSERT, UPDATE", "operations"),
-    # New keys, intents and rows of the outbox are written by functions of the owner alone (accept, reserve, submit,
-    # complete, begin_inline): no role inserts what no accept has decided. All but what it is about: its scope, its
+ALL = "SELECT, INSERT, UPDATE, DELETE"
+
+DAEMON: Mapping[str, Sequence[str]] = {
+    "SELECT": ("alembic_version", "producers"),
+    "SELECT, UPDATE (system_identifier, timeline, database_name, database_oid, table_oid, changed_at, doubted_at, "
+    "recovered_at, lost_at)": ("installation",),
+    "SELECT, INSERT, UPDATE": ("operations", "api_tokens"),
+    # Functions of the owner alone write new keys, intents and rows of the outbox (accept, reserve, submit, complete,
+    # begin_inline): no role inserts what no accept has decided. All but what an intent is about: its scope, its
     # params, its provider and account.
-    (
-        "SELECT, UPDATE (state, outcome, step, version, provider_reference, label, result, interim, object_end, "
-        "requested_at, settled_at, sent_as)",
-        "intents",
-    ),
-    ("SELECT, UPDATE, DELETE", "idempotency_keys"),
-    ("SELECT, UPDATE, DELETE", "outbox"),
-    ("SELECT, INSERT, UPDATE, DELETE", "doubts"),
+    "SELECT, UPDATE (state, outcome, step, version, provider_reference, label, result, interim, object_end, "
+    "requested_at, settled_at, sent_as)": ("intents",),
+    "SELECT, UPDATE, DELETE": ("idempotency_keys", "outbox"),
     # Retention locks the rows that it deletes, and a row lock needs the right to UPDATE some column: the triggers
     # refuse every UPDATE of these three tables, this one too.
-    ("SELECT, INSERT, UPDATE (intent_id), DELETE", "requests"),
-    ("SELECT, INSERT, UPDATE (intent_id), DELETE", "evidence"),
-    ("SELECT, INSERT, UPDATE (aggregateid), DELETE", "events"),
-    ("SELECT, INSERT, UPDATE, DELETE", "proofs"),
-    ("SELECT, INSERT, UPDATE, DELETE", "provider_answers"),
-    ("SELECT, INSERT, UPDATE, DELETE", "webhook_events"),
-    ("SELECT, INSERT, UPDATE, DELETE", "webhook_bodies"),
-    ("SELECT, INSERT, UPDATE, DELETE", "dead_letters"),
-    ("SELECT, INSERT, UPDATE, DELETE", "lanes"),
-    ("SELECT, INSERT, DELETE", "lane_changes"),
-    ("SELECT, INSERT, UPDATE (seen_identity, seen_at, seen_by)", "account_identities"),
-    ("SELECT, INSERT, UPDATE, DELETE", "daemons"),
-    ("SELECT, INSERT, UPDATE", "api_tokens"),
-    ("SELECT, INSERT, UPDATE, DELETE", "tenant_usage"),
-    ("SELECT, INSERT, UPDATE, DELETE", "tenant_keys"),
+    "SELECT, INSERT, UPDATE (intent_id), DELETE": ("requests", "evidence"),
+    "SELECT, INSERT, UPDATE (aggregateid), DELETE": ("events",),
     # Written by the functions that decide. A lock of what is added up needs the right to UPDATE some column.
-    ("SELECT, UPDATE (at), DELETE", "decisions_to_count"),
-    ("SELECT, INSERT, DELETE", "handled_events"),
-    ("SELECT, INSERT, UPDATE, DELETE", "event_handlers"),
-    ("SELECT, INSERT, UPDATE, DELETE", "handler_work"),
-    ("SELECT", "producers"),
-)
+    "SELECT, UPDATE (at), DELETE": ("decisions_to_count",),
+    "SELECT, INSERT, DELETE": ("lane_changes", "handled_events"),
+    "SELECT, INSERT, UPDATE (seen_identity, seen_at, seen_by)": ("account_identities",),
+    ALL: (
+        "doubts", "proofs", "provider_answers", "webhook_events", "webhook_bodies", "dead_letters", "lanes", "daemons",
+        "tenant_usage", "tenant_keys", "event_handlers", "handler_work",
+    ),
+}  # fmt: skip
+"""Tables by the rights that a daemon has on them."""
 
 # It writes by functions of the owner alone. It reads keys, answers and rows of every tenant, and the secret from which
-# provider keys are derived: it is trusted with what its tenants wish, not with what became of it.
-PRODUCER: tuple[tuple[str, str], ...] = (
-    ("SELECT", "installation"),
-    ("SELECT", "intents"),
-    ("SELECT", "idempotency_keys"),
-    ("SELECT", "outbox"),
-    ("SELECT", "dead_letters"),
-)
+# provider keys are derived: it is trusted with what its tenants ask for, not with what became of it.
+PRODUCER: Mapping[str, Sequence[str]] = {
+    "SELECT": ("installation", "intents", "idempotency_keys", "outbox", "dead_letters")
+}
+TABLES: Mapping[GrantKind, Mapping[str, Sequence[str]]] = {"daemon": DAEMON, "producer": PRODUCER, "sql": {}}
 
 ACCEPT_BY_SQL = "accept(text, text, text, json, boolean)"
 ACCEPT = (
@@ -79,44 +60,16 @@ CANONICAL: tuple[str, ...] = (
 )  # fmt: skip
 """`idem.jcs`, which a program may call to see the canonical form, and what it calls itself. They read no table."""
 
+_BY_LIBRARY = (ACCEPT, ACCEPT_BY_SQL, *CANONICAL, "reserve", "submit", "complete", "decide")
 FUNCTIONS: dict[GrantKind, tuple[str, ...]] = {
     "sql": (ACCEPT_BY_SQL, *CANONICAL),
-    "producer": (
-        ACCEPT,
-        ACCEPT_BY_SQL,
-        *CANONICAL,
-        "reserve",
-        "submit",
-        "complete",
-        "decide",
-    ),
+    "producer": _BY_LIBRARY,
     "daemon": (
-        ACCEPT,
-        ACCEPT_BY_SQL,
-        *CANONICAL,
-        "reserve",
-        "submit",
-        "complete",
-        "decide",
-        "begin_inline",
-        "accept_under_key",
-        "uuid7",
-        "answer_problem",
-        "refuse_answer",
-        "inventory",
-        "provider_key",
-        "hmac_sha256",
-        "lane_capacity",
-        "lane_capacity_locked",
-        "first_uuid7",
-        "forget_handler",
-        "is_ahead",
-        "earlier",
-        "known_moment",
-        "memory_age",
-        "memory_left",
+        *_BY_LIBRARY, "begin_inline", "accept_under_key", "uuid7", "answer_problem", "refuse_answer", "inventory",
+        "provider_key", "hmac_sha256", "lane_capacity", "lane_capacity_locked", "first_uuid7", "forget_handler",
+        "is_ahead", "earlier", "known_moment", "memory_age", "memory_left",
     ),
-}
+}  # fmt: skip
 """What a role of each kind may call, by name; with its arguments where two functions have one name."""
 
 NOT_EVERYBODY = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC"
@@ -152,7 +105,7 @@ END $idem_role$"""
 
 
 def _nothing(role: str) -> list[str]:
-    """Statements after which the role has no right on the schema, whatever it had; what it passed on is gone too."""
+    """Statements after which the role has no right on the schema, and neither has any role to which it granted one."""
     name = quoted(role)
     return [
         " ".join(_CHECKED.split()).replace("{role}", literal(role)),
@@ -183,22 +136,12 @@ def statements(role: str, kind: GrantKind, tenants: Iterable[str] = ()) -> list[
         " ON CONFLICT DO NOTHING"
         for tenant in tenants
     ]
-    rights: tuple[tuple[str, str], ...]
-    match kind:
-        case "daemon":
-            rights = DAEMON
-        case "producer":
-            rights = PRODUCER
-        case "sql":
-            rights = ()
-        case _ as unlisted:
-            assert_never(unlisted)
     return [
         *_nothing(role),
         NOT_EVERYBODY,
         f"GRANT USAGE ON SCHEMA idem TO {name}",
         *(f"GRANT EXECUTE ON FUNCTION idem.{function} TO {name}" for function in FUNCTIONS[kind]),
-        *(f"GRANT {right} ON idem.{table} TO {name}" for right, table in rights),
+        *(f"GRANT {right} ON idem.{each} TO {name}" for right, tables in TABLES[kind].items() for each in tables),
         *produces,
     ]
 

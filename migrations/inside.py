@@ -16,10 +16,9 @@ from sqlalchemy.exc import DBAPIError
 
 from idem.migrations import ownership
 from idem.migrations.runner import MINIMUM_SERVER, REGISTER, VERSIONS, MigrationError
+from idem.migrations.sessions import LOCK_TIMEOUTS, milliseconds, state_of
 from idem.migrations.statements import SCRIPTS, Revision, revisions
-from idem.migrations.taking_turns import UPGRADE_LOCK, block, holders
-
-LOCK_TIMEOUTS = ("55P03", "40P01")
+from idem.migrations.upgrade_lock import UPGRADE_LOCK, block, holders
 
 
 def include_name(name: str | None, type_: str, parent_names: MutableMapping[str, str | None]) -> bool:
@@ -75,7 +74,7 @@ def apply(connection: Connection, environment: str | None, lock_timeout: float =
     """What `upgrade_in` does on a connection, with the revisions of a folder of scripts. Raises MigrationError."""
     try:
         with _patience(connection, lock_timeout):
-            _take_turn(connection, lock_timeout)
+            _lock_upgrades(connection, lock_timeout)
             found = connection.execute(INSTALLED).one()
             if found.server < MINIMUM_SERVER:
                 raise MigrationError(f"idem needs PostgreSQL 14 or newer; this server is {found.server // 10000}")
@@ -110,7 +109,7 @@ def apply(connection: Connection, environment: str | None, lock_timeout: float =
             ownership.refuse_others(connection)
             connection.execute(SET_PATH, {"value": path})
     except DBAPIError as error:
-        if _state(error) in LOCK_TIMEOUTS:
+        if state_of(error) in LOCK_TIMEOUTS:
             raise MigrationError(
                 f"another session locked a table of idem for more than {lock_timeout:g} s. Roll this back, and "
                 "nothing is changed. Find long transactions in pg_stat_activity and run it again"
@@ -118,18 +117,14 @@ def apply(connection: Connection, environment: str | None, lock_timeout: float =
         raise MigrationError(f"idem's schema could not be upgraded: {error.orig}") from error
 
 
-def _take_turn(connection: Connection, seconds: float) -> None:
+def _lock_upgrades(connection: Connection, seconds: float) -> None:
     try:
         with connection.begin_nested():
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": UPGRADE_LOCK})
     except DBAPIError as error:
-        if _state(error) != "55P03":
+        if state_of(error) != "55P03":
             raise
         raise MigrationError(holders(connection, seconds)) from error
-
-
-def _state(error: DBAPIError) -> str | None:
-    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
 
 
 OURS: Final = "pg_catalog, pg_temp"
@@ -144,7 +139,7 @@ SET = text("SELECT set_config('lock_timeout', :value, true)")
 def _patience(connection: Connection, seconds: float) -> Iterator[None]:
     # What the revision does afterwards waits as long as it did before.
     before = connection.scalar(SHOW)
-    connection.execute(SET, {"value": _milliseconds(seconds)})
+    connection.execute(SET, {"value": milliseconds(seconds)})
     connection.execute(text("SELECT set_config('idem.upgrading', 'yes', true)"))
     if connection.scalar(text("SELECT current_setting('idem.upgrading', true)")) != "yes":
         raise MigrationError(
@@ -155,10 +150,6 @@ def _patience(connection: Connection, seconds: float) -> Iterator[None]:
     connection.execute(SET, {"value": before})
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{max(1, int(seconds * 1000))}ms"
-
-
 def script(environment: str, lock_timeout: float = 5.0, scripts: Path = SCRIPTS) -> str:
     """What `upgrade_in` does, as text: each revision looks whether it is the next one, so it may be run at any time."""
     name = environment.replace("'", "''")
@@ -166,7 +157,7 @@ def script(environment: str, lock_timeout: float = 5.0, scripts: Path = SCRIPTS)
     parts = [
         f"""DO $idem$ DECLARE holder text; others text; BEGIN
     PERFORM set_config('idem.lock_timeout', current_setting('lock_timeout'), true);
-    PERFORM set_config('lock_timeout', '{_milliseconds(lock_timeout)}', true);
+    PERFORM set_config('lock_timeout', '{milliseconds(lock_timeout)}', true);
 {block(lock_timeout)}
     IF to_regnamespace('idem') IS NULL THEN
         CREATE SCHEMA idem;

@@ -23,12 +23,12 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from idem.migrations import grants, ownership
 from idem.migrations.ownership import refuse_others
+from idem.migrations.sessions import LOCK_TIMEOUTS, LOCK_WAIT, milliseconds, state_of
 from idem.migrations.sessions import SETTINGS as SETTINGS
-from idem.migrations.sessions import TURN
 from idem.migrations.sessions import MigrationError as MigrationError
 from idem.migrations.sessions import engine as engine
 from idem.migrations.statements import SCRIPTS
-from idem.migrations.taking_turns import UPGRADE_LOCK, holders
+from idem.migrations.upgrade_lock import UPGRADE_LOCK, holders
 
 MINIMUM_SERVER = 140000
 
@@ -90,13 +90,13 @@ def upgrade(
     evidence_retention: float | None = None,
     lock_timeout: float = 5.0,
     attempts: int = 5,
-    turn: float = TURN,
+    lock_wait: float = LOCK_WAIT,
     scripts: Path = SCRIPTS,
 ) -> Schema:
     """Bring the schema to the head. Several starters may call this at once: one works, the others wait for it.
 
     `environment` names the installation if it is new. `evidence_retention` (seconds; None leaves it) is what the
-    database's guards hold. `lock_timeout` in seconds is for each lock of an attempt, `turn` is how many seconds it
+    database's guards hold. `lock_timeout` in seconds is for each lock of an attempt, `lock_wait` is how many seconds it
     waits for the upgrade of another starter. `scripts` is the folder with Alembic's env.py and the revisions. Raises
     MigrationError.
     """
@@ -104,9 +104,9 @@ def upgrade(
     for attempt in range(1, attempts + 1):
         try:
             with database.connect() as connection:
-                return _upgrade(connection, scripts, environment, evidence_retention, lock_timeout, turn)
+                return _upgrade(connection, scripts, environment, evidence_retention, lock_timeout, lock_wait)
         except OperationalError as error:
-            if not _is_lock_timeout(error):
+            if state_of(error) not in LOCK_TIMEOUTS:
                 raise MigrationError(f"cannot reach the database, or it refused the upgrade: {error.orig}") from error
             if attempt == attempts:
                 raise MigrationError(
@@ -130,7 +130,7 @@ def _upgrade(
     environment: str,
     evidence_retention: float | None,
     lock_timeout: float,
-    turn: float,
+    lock_wait: float,
 ) -> Schema:
     version = int(str(connection.scalar(text("SHOW server_version_num"))))
     if version < MINIMUM_SERVER:
@@ -142,7 +142,7 @@ def _upgrade(
             f"may write every character: create one with ENCODING '{ENCODING}' TEMPLATE template0"
         )
     refuse_others(connection)
-    _take_turn(connection, turn)
+    _lock_upgrades(connection, lock_wait)
     try:
         _wait_at_most(connection, lock_timeout)
         refuse_others(connection)
@@ -163,7 +163,7 @@ def _upgrade(
         connection.commit()
 
 
-def _take_turn(connection: Connection, seconds: float) -> None:
+def _lock_upgrades(connection: Connection, seconds: float) -> None:
     # For the session, so that nothing that an upgrade commits or rolls back gives it away.
     try:
         _wait_at_most(connection, seconds)
@@ -171,14 +171,13 @@ def _take_turn(connection: Connection, seconds: float) -> None:
         connection.commit()
     except OperationalError as error:
         connection.rollback()
-        if not _is_lock_timeout(error):
+        if state_of(error) not in LOCK_TIMEOUTS:
             raise
         raise MigrationError(holders(connection, seconds)) from error
 
 
 def _wait_at_most(connection: Connection, seconds: float) -> None:
-    milliseconds = f"{max(1, int(seconds * 1000))}ms"
-    connection.execute(text("SELECT set_config('lock_timeout', :ms, true)"), {"ms": milliseconds})
+    connection.execute(text("SELECT set_config('lock_timeout', :ms, true)"), {"ms": milliseconds(seconds)})
 
 
 VERSIONS = """
@@ -241,7 +240,3 @@ def grant(url: str, role: str, kind: grants.GrantKind, tenants: Sequence[str] = 
         if getattr(error.orig, "sqlstate", None) == "42704":
             hint = f": create it first, as in CREATE ROLE {grants.quoted(role)} LOGIN PASSWORD '…'"
         raise MigrationError(f"role {role!r} got no rights, and nothing was changed: {error.orig}{hint}") from error
-
-
-def _is_lock_timeout(error: OperationalError) -> bool:
-    return getattr(error.orig, "sqlstate", None) in ("55P03", "40P01")

@@ -6,11 +6,12 @@ from typing import Any, Final
 
 import psycopg
 from sqlalchemy import Engine, create_engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from idem.migrations.silence import Session
 
-TURN: Final = 60.0
+LOCK_WAIT: Final = 60.0
 """Seconds for which a starter waits for the upgrade before it."""
 
 
@@ -31,7 +32,7 @@ SETTINGS: Final = {
     "search_path": "pg_catalog, pg_temp",
     "statement_timeout": "0",
     # No wait for another session is without an end; an upgrade sets its own for the strong locks.
-    "lock_timeout": f"{int(TURN * 1000)}",
+    "lock_timeout": f"{int(LOCK_WAIT * 1000)}",
     "idle_in_transaction_session_timeout": "0",
     "transaction_timeout": "0",
 }
@@ -83,3 +84,17 @@ def _refuse_pooler(connection: Session, url: str) -> None:
                 "there is a pooler in transaction mode before the database, but a migration needs its own session. "
                 "Give idem the database's own address, or a pool in session mode (PgBouncer: pool_mode = session)"
             )
+
+
+LOCK_TIMEOUTS: Final = ("55P03", "40P01")
+"""The SQLSTATEs of a lock that another session holds for too long."""
+
+
+def state_of(error: DBAPIError) -> str | None:
+    """The SQLSTATE of an error, over psycopg or asyncpg."""
+    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+
+
+def milliseconds(seconds: float) -> str:
+    """A duration as PostgreSQL's `lock_timeout` takes it."""
+    return f"{max(1, int(seconds * 1000))}ms"

@@ -1,7 +1,7 @@
-"""The beginning of an attempt within a take: committed before its first byte leaves, under every guard of a send.
+"""Begins an attempt within a claim: committed before its first byte leaves, under every guard of a send.
 
-A replay that the contract puts first is counted by the take itself (`due`). What comes later in a take is counted here:
-a replay after a look-up, and a cancel by key, which burns the key whatever becomes of its answer.
+The claim itself counts a replay that the contract puts first (`due`). This module counts what comes later in a claim: a
+replay after a look-up, and a cancel by key, which burns the key whatever its answer is.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ def quiet_after(row: str) -> str:
     return f"CASE WHEN {row}.quiet_after IS NOT NULL THEN greatest({row}.quiet_after, {now}) END"
 
 
+MAY_SEND = f"""(SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
+   AND NOT {O_IS_LISTED}
+   AND NOT EXISTS (SELECT FROM idem.lanes l
+                    WHERE l.provider = o.provider AND l.account IN (o.account, '') AND l.paused)"""  # noqa: S608
 # In both a CASE, because a condition on the status lets the planner read the partial index of all that is to settle.
 BEGIN_REPLAY = f"""
 UPDATE idem.outbox o SET attempt = o.attempt + 1
@@ -33,17 +37,14 @@ UPDATE idem.outbox o SET attempt = o.attempt + 1
    AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline AND NOT o.key_burned
             THEN o.claimed_until > statement_timestamp()
              AND idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) > 0 END
-   AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
-   AND NOT {O_IS_LISTED}
-   AND NOT EXISTS (SELECT FROM idem.lanes l
-                    WHERE l.provider = o.provider AND l.account IN (o.account, '') AND l.paused)
+   AND {MAY_SEND}
 RETURNING o.attempt
 """  # noqa: S608
 
 
 async def begin_replay(connection: AsyncConnection[Any], claim: LookupClaim, contract: Contract) -> int | None:
     """Count a replay as an attempt; its number. None: the retention guard, a burned key, a pause, a proof that came in
-    or a lost take forbids it."""
+    or a lost claim forbids it."""
     parameters = {
         "id": claim.row.id, "attempt": claim.row.attempt, "token": claim.row.token,
         "window": contract.memory,
@@ -58,17 +59,14 @@ UPDATE idem.outbox o SET attempt = o.attempt + 1, key_burned = true, cancel_sent
    AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline
             THEN o.claimed_until > statement_timestamp()
              AND (%(tombstones)s OR {quiet_after("o")} <= statement_timestamp()) END
-   AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
-   AND NOT {O_IS_LISTED}
-   AND NOT EXISTS (SELECT FROM idem.lanes l
-                    WHERE l.provider = o.provider AND l.account IN (o.account, '') AND l.paused)
+   AND {MAY_SEND}
 RETURNING o.attempt
 """  # noqa: S608
 
 
 async def begin_cancel(connection: AsyncConnection[Any], claim: LookupClaim, contract: Contract) -> int | None:
     """Count a cancel by key as an attempt and burn the key; its number. None: something sent may still arrive after it,
-    a proof came in, the lane is paused, or the take is lost."""
+    a proof came in, the lane is paused, or the claim is lost."""
     rule = contract.cancel
     assert rule is not None  # `strategies` asks for it
     parameters = {

@@ -59,27 +59,30 @@ class Doubt:
     retry_after: float | None = None
 
 
+@dataclass(eq=False, repr=False)
 class ControlQuestion:
     """One a lane. `confirm` says whether an `Absent` can be believed, `vouch` whether a call may be sent again."""
 
-    def __init__(self, database: Database, name: LaneName, lane: Lane, sender: Sender) -> None:
-        self._database = database
-        self._name = name
-        self._lane = lane
-        self._sender = sender
+    database: Database
+    name: LaneName
+    lane: Lane
+    sender: Sender
+
+    def __post_init__(self) -> None:
         self._good_until: dict[Of, float] = {}
         self._one = asyncio.Lock()
 
     async def confirm(
         self, look: Look, claim: LookupClaim, *, asked_as: int | None, lease_ends: float, looked: bool = True
     ) -> Doubt | None:
-        """None: it can be believed, or is no `Absent`. `asked_as`: the sender (`Sender.now`) before it was asked.
+        """None: the look can be believed, or it is not `Absent`. `asked_as`: the sender (`Sender.now`) before the
+        question.
 
-        Not `looked`: it is the answer to a cancel, whatever the rules of the look-ups.
+        `looked` False: it is the answer to a cancel, so the rules of the look-ups do not matter.
         """
         if not isinstance(look, Absent):
             return None
-        changed = tuple(each for each in self._sender.changed(claim.sent_as) if looked or each == CREDENTIALS)
+        changed = tuple(each for each in self.sender.changed(claim.sent_as) if looked or each == CREDENTIALS)
         form = self._form(claim.places) if looked else None
         sent_as, by_reference = claim.sent_as if changed else None, claim.row.reference is not None
         of = (asked_as, sent_as, claim.row.operation, looked, form, by_reference)
@@ -87,18 +90,18 @@ class ControlQuestion:
 
     async def vouch(self, claim: LookupClaim, *, lease_ends: float) -> Doubt | None:
         """None: the call may be sent again or cancelled: the credentials reach the account that got it first."""
-        now = self._sender.now()
-        if CREDENTIALS not in self._sender.changed(claim.sent_as):
+        now = self.sender.now()
+        if CREDENTIALS not in self.sender.changed(claim.sent_as):
             return None
         return await self._once((now, claim.sent_as), now, lambda: self._same_account(claim, lease_ends))
 
     def elsewhere(self, claim: LookupClaim) -> Doubt | None:
         """None: a cancel goes where the call went, as far as the rule of the cancel says. No question could show it."""
-        return Doubt(self._said([CANCEL]), True) if self._sender.cancels_elsewhere(claim.sent_as) else None
+        return Doubt(self._said([CANCEL]), True) if self.sender.cancels_elsewhere(claim.sent_as) else None
 
     def judged(self, claim: LookupClaim) -> LookupClaim:
         """The row as it may be acted upon: what others have sent, and no question could confirm, is left alone."""
-        changed = self._sender.changed(claim.sent_as)
+        changed = self.sender.changed(claim.sent_as)
         if CREDENTIALS not in changed or self._rule.possible or self._rule.by_id:
             return claim
         return replace(claim, replay=False, begun=False, withheld=self._said(changed))
@@ -107,12 +110,12 @@ class ControlQuestion:
         """What `ask` comes to, unless it was asked for the same a moment ago. An answer that other credentials than
         `asked_as` may have got proves nothing."""
         async with self._one:
-            if asked_as is None or self._sender.now() != asked_as:
+            if asked_as is None or self.sender.now() != asked_as:
                 return Doubt(OTHERS_NOW)
             if self._is_good(of):
                 return None
             doubt = await ask()
-            if doubt is None and self._sender.now() != asked_as:
+            if doubt is None and self.sender.now() != asked_as:
                 return Doubt(OTHERS_NOW)
             if doubt is None:
                 self._believe(of)
@@ -138,11 +141,9 @@ class ControlQuestion:
 
     async def _any(self, lease_ends: float) -> Doubt | None:
         """Nothing has changed: the newest of what is known to exist, however it is asked for."""
-        async with self._database.connection() as connection:
-            question = await known_object.newest(
-                connection, self._name.provider, self._name.account, self._rule.horizon
-            )
-        if question is None or not self._lane.provider.questions(question):
+        async with self.database.connection() as connection:
+            question = await known_object.newest(connection, self.name.provider, self.name.account, self._rule.horizon)
+        if question is None or not self.lane.provider.questions(question):
             # Without look-ups what was absent is the answer to a cancel.
             return None
         why = "not trusted: the same credentials do not find a settled payment either"
@@ -152,7 +153,7 @@ class ControlQuestion:
         """The credentials have changed: any payment that was sent under those of the row shows whose account it is."""
         assert claim.sent_as is not None
         found = await self._alike(claim, who(claim.sent_as), operation=None, later=True, limit=TRIES)
-        questions = [question for _, question in found if self._lane.provider.questions(question)]
+        questions = [question for _, question in found if self.lane.provider.questions(question)]
         why = self._said([CREDENTIALS])
         if not questions:
             return Doubt(f"{why}; no settled payment that was sent under the old ones can show the same account", True)
@@ -161,7 +162,7 @@ class ControlQuestion:
     async def _older(self, claim: LookupClaim, sender: int, form: Form | None) -> tuple[list[Question], bool]:
         """Questions about older payments of the operation that have the key where the row has it, as the row is asked
         about; and whether there are others. Where no `form` is known, any of them counts."""
-        forgotten = self._lane.provider.contract.key.retention
+        forgotten = self.lane.provider.contract.key.retention
         kept = math.inf if forgotten <= 0 or self._rule.by_reference or self._rule.by_events else forgotten
         found = await self._alike(claim, sender, operation=claim.row.operation, later=False, limit=FORMS)
         alike = [q for sent, q in found if form is None or self._form(places(sent, q.provider_key)) == form]
@@ -172,20 +173,20 @@ class ControlQuestion:
         recent = [q for q in alike if kept_still(q)]
         asked = [q if claim.row.reference is not None else replace(q, reference=None) for q in recent]
         others = len(recent) < sum(kept_still(q) for _, q in found) or (bool(found) and not alike)
-        return [q for q in asked if self._lane.provider.questions(q)][:TRIES], others
+        return [q for q in asked if self.lane.provider.questions(q)][:TRIES], others
 
     async def _alike(self, claim: LookupClaim, sender: int, **which: Any) -> list[tuple[FrozenRequest, Question]]:
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             return await known_object.alike(
-                connection, self._name.provider, self._name.account, self._rule.horizon, sender=sender,
+                connection, self.name.provider, self.name.account, self._rule.horizon, sender=sender,
                 intent=claim.row.intent_id, **which,
             )  # fmt: skip
 
     async def _is_sent_otherwise(self, claim: LookupClaim, form: Form) -> bool:
         """Whether the operation has its key in other places by now."""
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             last = await known_object.last_request(
-                connection, self._name.provider, self._name.account, claim.row.operation
+                connection, self.name.provider, self.name.account, claim.row.operation
             )
         return last is not None and self._form(places(*last)) != form
 
@@ -198,12 +199,12 @@ class ControlQuestion:
 
     @property
     def _rule(self) -> LookupRule:
-        return self._lane.provider.contract.lookup
+        return self.lane.provider.contract.lookup
 
     async def _found(self, questions: Sequence[Question], why: str, lease_ends: float) -> Doubt | None:
         doubt = None
         for question in questions:
-            answer, seen = await self._lane.ask(question, lease_ends=lease_ends)
+            answer, seen = await self.lane.ask(question, lease_ends=lease_ends)
             if isinstance(answer, CouldNotAsk):
                 note = f"not trusted: the control question failed ({seen.note or seen.error or seen.http_status})"
                 return Doubt(note, False, seen.http_status, answer.retry_after)

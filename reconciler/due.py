@@ -1,8 +1,8 @@
-"""Which rows to ask about: taken like a claim, under a token and a lease; the status stays what it is.
+"""Claims the rows to ask about, under a token and a lease; their status stays as it is.
 
-A take that begins with a replay is an attempt of its own; what else of it can act is begun by `attempts`. A take whose
-holder died is simply taken by the next one, with its end in evidence and, where the provider knows keys or was told to
-cancel, the quiet time raised: it may have been a replay or a cancel.
+A claim that begins with a replay is an attempt of its own; `attempts` begins what else of it can act. If the holder of
+a claim dies, the next claim writes its end as evidence. Where the provider knows keys or got a cancel, it also raises
+the quiet time: the lost claim may have been a replay or a cancel.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EXPIRED = noted(
 )  # fmt: skip
 # `pause` and `room` are read once: of a lane that is paused no row is. A row that only the pause of calls keeps from
 # its replay is not taken where nothing else could be asked: it would look as if nothing could ever settle it.
-TAKE = f"""
+CLAIM_DUE = f"""
 WITH pause AS MATERIALIZED (
     SELECT coalesce(bool_or(l.paused), false) AS calls, coalesce(bool_or(l.lookups_paused), false) AS lookups
       FROM idem.lanes l WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '')
@@ -62,7 +62,7 @@ WITH pause AS MATERIALIZED (
        AND c.provider = %(provider)s AND c.account = %(account)s
        AND c.available_at <= statement_timestamp()
        AND (c.claim_token IS NULL OR c.claimed_until <= statement_timestamp())
-       -- The end of an expired take is evidence of its intent: one that another session holds waits.
+       -- The end of an expired claim is evidence of its intent: one that another session holds waits.
        AND CASE WHEN c.claim_token IS NULL THEN true
                 ELSE (SELECT n.id FROM idem.intents n WHERE n.id = c.intent_id FOR KEY SHARE SKIP LOCKED)
                      IS NOT NULL END
@@ -82,7 +82,7 @@ WITH pause AS MATERIALIZED (
 ), expired AS (
     {_EXPIRED}
         ON CONFLICT DO NOTHING
-), taken AS (
+), claimed AS (
     UPDATE idem.outbox o
        SET claim_token   = %(token)s,
            claimed_by    = %(holder)s,
@@ -133,11 +133,11 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
                   WHERE n.id = t.intent_id) ELSE '{{}}' END AS later_keys,
        r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
        CASE WHEN NOT %(exact)s THEN r.body END AS body
-  FROM taken t LEFT JOIN idem.requests r ON r.outbox_id = t.id AND r.generation = t.generation
+  FROM claimed t LEFT JOIN idem.requests r ON r.outbox_id = t.id AND r.generation = t.generation
 """  # noqa: S608
 
 
-async def take(
+async def claim_due(
     connection: AsyncConnection[Any],
     lane: LaneName,
     contract: Contract,
@@ -153,14 +153,14 @@ async def take(
     sent_as: int | None = None,
     senders: Collection[int] = (),
 ) -> list[LookupClaim]:
-    """Take up to `limit` due rows of a lane for `lease` seconds, the longest due first.
+    """Claim up to `limit` due rows of a lane for `lease` seconds, the longest due first.
 
-    The retention guard stands in the statement: a replay is allowed only while the provider is sure to remember the
-    key, by what it promised at accept and by what it promises now, less the margin (hazard 7), and never under a key
-    that is burned (hazard 10). `replay_first`: the contract begins with it, so that the take is its attempt. `now` is
-    the boot-time clock read before the statement was sent. `beats` and `table` as in `claim`. `sent_as`: as whom
-    this process calls, which counts as the sender of a row of which none is known; `senders`: all that are this one. A
-    take does not begin with the replay of what others have sent.
+    The retention guard is part of the statement: a replay is allowed only while the provider certainly remembers the
+    key, by its promise at accept and by its present promise, less the margin (hazard 7), and never under a burned key
+    (hazard 10). `replay_first`: the contract begins with a replay, so the claim is its attempt. `now` is the boot-time
+    clock, read before the statement is sent. `beats` and `table` are as in the worker's `claim`. `sent_as`: the sender
+    of this process, which counts as the sender of a row without a known one; `senders`: all senders that equal it. A
+    claim does not begin with a replay of what other senders have sent.
     """
     parameters = {
         **lane_parameters(lane),
@@ -181,7 +181,7 @@ async def take(
         "sent_as": sent_as,
         "senders": list(senders),
     }
-    found = await (await records(connection).execute(TAKE, parameters)).fetchall()
+    found = await (await records(connection).execute(CLAIM_DUE, parameters)).fetchall()
     if takes_turns(lane):
         found = await with_requests(connection, token, found)
     return [

@@ -35,7 +35,7 @@ SELECT c.id, c.available_at
 
 
 async def open_entries(
-    connection: AsyncConnection[Any], catalogue: Catalogue, lane: LaneName, *, batch: int, place: Place
+    connection: AsyncConnection[Any], catalogue: Catalogue, lane: LaneName, batch: int, place: Place
 ) -> list[Change]:
     """Open `reconcile_exhausted` for the next `batch` rows of a lane that lack it; the changes that were written.
 

@@ -1,12 +1,13 @@
-"""A row that the reconciler holds to ask about it, and what the provider can know of it."""
+"""A row that the reconciler has claimed, and what the provider can know of it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
+from idem.outbox.database.pool import fields_of
 from idem.outbox.domain.contract import Contract, FrozenRequest
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.outbox_row import OutboxRow, outbox_row
@@ -18,18 +19,17 @@ from idem.outbox.providers.key_locations import places
 
 @dataclass(frozen=True, slots=True)
 class LookupClaim:
-    """A row that this process may ask about, under a token and a lease.
+    """A row that this process may ask about.
 
-    `replay`: its frozen request may be sent again; `begun`: that attempt is counted already, because the claim begins
-    with it. `may_send` and `may_look`: neither replays and cancels, nor look-ups, are paused.
-    `request` is None for what was never rendered, which no replay can be made of (`idem.accept` in SQL, then Recovery).
-    `ordered`: the look-up comes before the one that the schedule has next, and uses up none of it.
-    `send_by`: until when a replay may leave, on the boot clock; later the provider may have forgotten the first send.
-    `carried`: the request carries the key as the contract of now says; `named`: it names it in its path or body.
-    `row.quiet_left`: seconds for which something sent may still act, None where that is not known. `later_keys`:
-    provider keys under which commits that the database has forgotten may have sent it. `sent_as`: as whom it was sent;
-    `withheld`: why it is neither replayed nor cancelled, where nothing could show that the same account answers.
-    `places`: where the request has the key; None where what was sent is not known here. The rest is as in `Question`.
+    `replay`: its frozen request may be sent again. `begun`: that attempt is counted already, because the claim begins
+    with it. `may_send`: replays and cancels are not paused; `may_look`: look-ups are not paused. `request` is None if
+    it was never rendered (`idem.accept` in SQL, then Recovery): no replay is possible. `ordered`: an extra look-up,
+    which uses up none of the schedule. `send_by`: until when a replay may leave, on the boot clock; after that the
+    provider may have forgotten the first send. `carried`: the request carries the key as the present contract says;
+    `named`: its path or body names it. `row.quiet_left`: seconds for which something sent may still act, None if not
+    known. `later_keys`: provider keys under which forgotten commits may have sent it. `sent_as`: the sender that sent
+    it. `withheld`: why idem neither replays nor cancels it, if nothing can show that the same account answers.
+    `places`: where the request has the key; None if the sent request is not known here. The rest is as in `Question`.
     """
 
     row: OutboxRow
@@ -72,13 +72,10 @@ class LookupClaim:
         return self if attempt is None else replace(self, row=replace(self.row, attempt=attempt))
 
 
-_AS_READ: Final = frozenset(field.name for field in fields(LookupClaim))
-
-
 def lookup_claim(
     record: Any, lane: LaneName, contract: Contract, *, token: UUID, now: float, lease: float, replay_first: bool
 ) -> LookupClaim:
-    """The claim in a record of `due.TAKE`, under the contract of now."""
+    """The claim in a record of `due.CLAIM_DUE`, under the contract of now."""
     r = record
     request = None if r.method is None else FrozenRequest(r.method, r.path, r.headers, bytes(r.body))
     carried = named = True
@@ -92,7 +89,6 @@ def lookup_claim(
     # What was never rendered here is asked about as well; `verdict` believes no absence of it.
     replay = r.replay and carried
     state = KeyState.UNKNOWN if r.status == OutboxStatus.UNKNOWN else KeyState.IN_PROGRESS
-    as_read = {name: value for name, value in r._asdict().items() if name in _AS_READ}
     made = {
         "row": outbox_row(r, token=token, state=state, provider=lane.provider, account=lane.account),
         "replay": replay,
@@ -106,4 +102,4 @@ def lookup_claim(
         "earlier_keys": tuple(r.earlier_keys),
         "later_keys": tuple(r.later_keys),
     }
-    return LookupClaim(**{**as_read, **made})
+    return LookupClaim(**fields_of(r, LookupClaim) | made)

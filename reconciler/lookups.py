@@ -1,4 +1,4 @@
-"""Asking about one taken row: one strategy after the other, until one of them brings a proof."""
+"""Asking about one claimed row: one strategy after the other, until one of them brings a proof."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ANSWERS_THAT_DECIDE_NOTHING = REQUEST | {500}
 class Answered:
     """What asking came to.
 
-    `sent`: an attempt was made that can still act. `attempt`: the one that it belongs to, if not the take's. `burned`:
+    `sent`: an attempt was made that can still act. `attempt`: the one that it belongs to, if not the claim's. `burned`:
     the provider keeps this failure under the key; `server_error`: a send was answered with a 5xx. `tried`: what the
     ways before it came to, for the evidence.
     """
@@ -58,25 +58,25 @@ class Answered:
     tried: tuple[dict[str, Any], ...] = ()
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Asker:
     """Asks about the rows of one lane."""
 
-    def __init__(self, database: Database, lane: Lane, control: ControlQuestion, sender: Sender) -> None:
-        self._database = database
-        self._lane = lane
-        self._control = control
-        self._sender = sender
+    database: Database
+    lane: Lane
+    control: ControlQuestion
+    sender: Sender
 
     @property
     def _contract(self) -> Contract:
-        return self._lane.provider.contract
+        return self.lane.provider.contract
 
     async def ask(self, claim: LookupClaim) -> Answered | None:
         """Try one strategy after the other (`strategies`). None: there is nothing that could be asked, now or later.
 
         What is sent is an attempt: same lane, last check, deadline, limits and breaker as a worker's call.
         """
-        askable = claim.may_look and bool(self._lane.provider.questions(claim.question))
+        askable = claim.may_look and bool(self.lane.provider.questions(claim.question))
         done: dict[Strategy, Look] = {}
         steps: list[Answered] = []
         while True:
@@ -121,21 +121,21 @@ class Asker:
 
     async def _replay(self, claim: LookupClaim) -> Answered | None:
         assert claim.request is not None  # `strategies` asks for it
-        attempt, sent_as = claim.row.attempt, self._sender.now()
+        attempt, sent_as = claim.row.attempt, self.sender.now()
         if not claim.begun:
-            if (doubt := await self._control.vouch(claim, lease_ends=claim.lease_ends)) is not None:
+            if (doubt := await self.control.vouch(claim, lease_ends=claim.lease_ends)) is not None:
                 return _withheld("replay", doubt)
-            async with self._database.connection() as connection:
+            async with self.database.connection() as connection:
                 begun = await attempts.begin_replay(connection, claim, self._contract)
             if begun is None:
                 return None
             attempt = begun
-        outcome, seen = await self._lane.send(
+        outcome, seen = await self.lane.send(
             claim.row.id, claim.request, lease_ends=claim.lease_ends, send_by=claim.send_by,
-            start=lambda: self._sender.now() == sent_as and (not claim.begun or self._sender.is_now(claim.sent_as)),
+            start=lambda: self.sender.now() == sent_as and (not claim.begun or self.sender.is_now(claim.sent_as)),
         )  # fmt: skip
         telemetry.called(
-            self._contract.provider, self._lane.account.name, claim.row.intent_id, attempt, name(outcome), seen.elapsed,
+            self._contract.provider, self.lane.account.name, claim.row.intent_id, attempt, name(outcome), seen.elapsed,
             failure(outcome, seen), how="replay",
         )  # fmt: skip
         look = _as_look(outcome, seen, self._contract)
@@ -152,8 +152,8 @@ class Asker:
         )
 
     async def _look(self, claim: LookupClaim) -> Answered:
-        question, asked_as = claim.question, self._sender.now()
-        look, seen = await self._lane.ask(
+        question, asked_as = claim.question, self.sender.now()
+        look, seen = await self.lane.ask(
             dataclasses.replace(question, earlier_keys=()), lease_ends=claim.lease_ends
         )  # fmt: skip
         # Everything under an earlier key is proven not executed: a refusal there, such as the object that was
@@ -162,9 +162,9 @@ class Asker:
         groups = [(claim.earlier_keys, False)] if claim.earlier_keys else []
         for keys, later in (*groups, *(((key,), True) for key in claim.later_keys)):
             before = dataclasses.replace(question, provider_key=keys[-1], earlier_keys=keys[:-1], reference=None)
-            if later and not self._lane.provider.questions(before):
+            if later and not self.lane.provider.questions(before):
                 break
-            other, why = await self._lane.ask(before, lease_ends=claim.lease_ends)
+            other, why = await self.lane.ask(before, lease_ends=claim.lease_ends)
             if isinstance(other, CouldNotAsk) and later and isinstance(look, Absent):
                 # What could not be asked about may be there.
                 look, seen = other, why
@@ -176,28 +176,28 @@ class Asker:
                 elif not isinstance(look, Succeeded | Pending):
                     # What was sent under this key may act all the same, and nobody would ask about it again.
                     look, seen = other, dataclasses.replace(why, copies=max(why.copies, 1) + 1)
-        doubt = await self._control.confirm(look, claim, asked_as=asked_as, lease_ends=claim.lease_ends)
+        doubt = await self.control.confirm(look, claim, asked_as=asked_as, lease_ends=claim.lease_ends)
         if doubt is not None:
             look, seen = not_trusted(doubt, seen)
             return Answered("look", look, seen, sent=False, counts=doubt.counts, why=_why(doubt))
         return Answered("look", look, seen, sent=False)
 
     async def _cancel(self, claim: LookupClaim) -> Answered | None:
-        if self._lane.provider.cancel(claim.question) is None or self._lane.breaker.room(clock.boottime()) == 0:
+        if self.lane.provider.cancel(claim.question) is None or self.lane.breaker.room(clock.boottime()) == 0:
             # It would burn the key and not be sent.
             return None
-        asked_as = self._sender.now()
-        if (doubt := self._control.elsewhere(claim)) is not None:
+        asked_as = self.sender.now()
+        if (doubt := self.control.elsewhere(claim)) is not None:
             return _withheld("cancel", doubt)
-        if (doubt := await self._control.vouch(claim, lease_ends=claim.lease_ends)) is not None:
+        if (doubt := await self.control.vouch(claim, lease_ends=claim.lease_ends)) is not None:
             return _withheld("cancel", doubt)
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             attempt = await attempts.begin_cancel(connection, claim, self._contract)
         if attempt is None:
             return None
-        look, seen = await self._lane.cancel(claim.question, lease_ends=claim.lease_ends)
+        look, seen = await self.lane.cancel(claim.question, lease_ends=claim.lease_ends)
         # The credentials of another account cancel nothing there either, and say so (hazard 8).
-        doubt = await self._control.confirm(
+        doubt = await self.control.confirm(
             look, claim, asked_as=asked_as, lease_ends=claim.lease_ends, looked=False
         )  # fmt: skip
         if doubt is not None:

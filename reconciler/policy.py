@@ -1,6 +1,6 @@
-"""Standing orders: what somebody has ordered to assume of a call that nothing can settle (hazard 39).
+"""Standing orders: what a setting assumes of a call that nothing can settle (hazard 39).
 
-Only where no value is at risk, which the configuration checks; always with evidence of its own, source `policy`.
+The configuration allows them only where no value is at risk; each has evidence of its own, with the source `policy`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ordered:
 
 
 async def ready(renderer: Renderer, claim: LookupClaim, terms: Terms, *, asked: bool) -> Ordered:
-    """Render what the client will hear, before the row is locked, where the order may be carried out now."""
+    """Render the client's answer before the row is locked, if the order may be carried out now."""
     last = not asked or claim.lookups_then >= len(terms.contract.schedule)
     if terms.standing_order != "assume_done" or claim.row.status is not OutboxStatus.UNKNOWN or not last:
         return Ordered(asked)
@@ -48,7 +48,7 @@ async def ready(renderer: Renderer, claim: LookupClaim, terms: Terms, *, asked: 
 
 
 def carried_out(change: Change, row: OutboxRow, terms: Terms, ordered: Ordered) -> Change:
-    """The change of a take that decided nothing, or what the standing order makes of it.
+    """The change of a claim that decided nothing, or what the standing order makes of it.
 
     It is carried out when the schedule is used up, or at once where nothing can ever be asked; never before the quiet
     time has passed, and never against proofs on record.
@@ -69,7 +69,7 @@ def carried_out(change: Change, row: OutboxRow, terms: Terms, ordered: Ordered) 
             return decide.verdict(row, evidence, terms)
         case "assume_done":
             if ordered.done is None:
-                # It became due between the take and now: the next take has the answer.
+                # It became due between the claim and now: the next claim has the answer.
                 return dataclasses.replace(change, due_in=EDGE)
             evidence = dataclasses.replace(evidence, outcome=name(ordered.done.proof))
             done = decide.proven(row, ordered.done, (), terms, evidence)

@@ -1,7 +1,7 @@
-"""After the database's clock has jumped forward, the quiet times that it cut short are given back.
+"""After the database's clock has jumped forward, gives back the quiet times that the jump cut short.
 
-A request that is stalled on its way may still act, whatever the clock says: an absence that is believed too early is a
-second payment. Calls that are sent after the jump reckon by the new clock, so their quiet times are right.
+A stalled request may still act, whatever the clock says: an absence that is believed too early is a second payment.
+Calls that are sent after the jump use the new clock, so their quiet times are right.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from idem.outbox.domain.lane_names import LaneName
 UNSEEN: Final = 2 * HEARTBEAT
 """Seconds before the jump was noticed in which it may have happened."""
 
-# What another session holds is left out, and comes before the next take: no verdict is written while it is held.
+# What another session holds is left out, and comes before the next claim: no verdict is written while it is held.
 RAISE_QUIET = """
 UPDATE idem.outbox SET quiet_after = %(until)s
  WHERE id = ANY (ARRAY(
@@ -32,7 +32,7 @@ UPDATE idem.outbox SET quiet_after = %(until)s
 
 
 class QuietTimes:
-    """Of one lane. `lease`: seconds for which a claim or take is held at most, beyond which nothing is sent."""
+    """Of one lane. `lease`: seconds for which a claim is held at most, beyond which nothing is sent."""
 
     def __init__(self, lane: LaneName, contract: Contract, lease: float) -> None:
         self._lane = lane

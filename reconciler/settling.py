@@ -26,7 +26,7 @@ from idem.reconciler.lookups import Answered
 async def settle(
     database: Database, renderer: Renderer, claim: LookupClaim, found: Answered | None, terms: Terms
 ) -> tuple[str, Change | None]:
-    """Write what asking came to, under the take's token; if the take is lost, a proof still counts as a proof.
+    """Write what asking came to, under the claim's token; if the claim is lost, a proof still counts as a proof.
 
     Returns a word for what became of it, and the change that was written.
     """

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from idem.outbox.domain.contract import Contract, Strategy
+from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look
 from idem.outbox.domain.states import OutboxStatus
 from idem.reconciler.lookup_claim import LookupClaim
@@ -25,16 +26,16 @@ def order(contract: Contract) -> tuple[Strategy, ...]:
 
 
 def replay_first(contract: Contract) -> bool:
-    """Whether a take begins with a replay."""
+    """Whether a claim begins with a replay."""
     return order(contract)[0] == "replay"
 
 
 def following(
     contract: Contract, claim: LookupClaim, done: Mapping[Strategy, Look], *, askable: bool, sent: bool, burned: bool
 ) -> Strategy | None:
-    """What to try next; None: nothing more in this take.
+    """What to try next; None: nothing more in this claim.
 
-    `done`: what was tried, and what it said. `askable`: the row has a question. `sent`: the take made an attempt that
+    `done`: what was tried, and what it said. `askable`: the row has a question. `sent`: the claim made an attempt that
     can still act; `burned`: it showed that the key is burned.
     """
     if any(not isinstance(look, Absent | CouldNotAsk) for look in done.values()) or "cancel_by_key" in done:
@@ -82,7 +83,7 @@ def cancels(
         if not isinstance(done.get("lookup"), Absent):
             # No answer to a question: the provider is not to be had, and a cancel would not be either.
             return False
-        return last or (may_act_late(contract, claim) and claim.row.absences + 1 >= contract.lookup.agree)
+        return last or (may_act_late(contract, claim.row) and claim.row.absences + 1 >= contract.lookup.agree)
     return True
 
 
@@ -97,10 +98,10 @@ def may_ever_cancel(contract: Contract, claim: LookupClaim) -> bool:
         and claim.withheld is None
         and not claim.row.contradicted
         # Without tombstones nothing stops what the provider itself takes up later.
-        and (contract.cancel.tombstones or not may_act_late(contract, claim))
+        and (contract.cancel.tombstones or not may_act_late(contract, claim.row))
     )
 
 
-def may_act_late(contract: Contract, claim: LookupClaim) -> bool:
+def may_act_late(contract: Contract, row: OutboxRow) -> bool:
     """Whether the provider may still carry out what it answered with a 5xx: an absence then settles nothing."""
-    return contract.late_effects and claim.row.server_error
+    return contract.late_effects and row.server_error

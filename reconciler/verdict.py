@@ -15,13 +15,14 @@ from idem.outbox.settle import decide
 from idem.outbox.settle.endings import DAY, MOST_LOOKUPS, flight_left, ordered, overdue
 from idem.outbox.settle.replay_window import memory_left
 from idem.outbox.values.backoff import backoff, not_before
+from idem.reconciler.strategies import may_act_late
 
 EDGE = 0.05
 """Seconds past the quiet time at which the deciding look is made."""
 
 
 def undecided(row: OutboxRow, look: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
-    """A look that found nothing, or a question that failed. `sent`: the take made an attempt that can still act.
+    """A look that found nothing, or a question that failed. `sent`: the claim made an attempt that can still act.
 
     `Absent` becomes "proven not executed" only when enough look-ups agree and the last of them was asked when the quiet
     time and the consistency horizon had passed (hazards 1, 2, 54); never against proofs on record, however much these
@@ -55,7 +56,7 @@ def undecided(row: OutboxRow, look: Absent | CouldNotAsk, evidence: Evidence, te
         lookups = min(row.lookups + 1, MOST_LOOKUPS)
         return dataclasses.replace(change, lookups=lookups, due_in=not_before(due), letters=letters)
     absences = row.absences + 1
-    enough = absences >= terms.contract.lookup.agree and not row.contradicted and not may_act_late(row, terms.contract)
+    enough = absences >= terms.contract.lookup.agree and not row.contradicted and not may_act_late(terms.contract, row)
     # Lost commits have rendered it: whether that request named what is asked for is not known.
     enough = enough and (row.frozen or row.inline)
     if not sent and enough and _asked_late_enough(row, terms.contract):
@@ -76,7 +77,7 @@ def answered(change: Change, row: OutboxRow, terms: Terms) -> Change:
     if lookups >= len(schedule):
         due = _inside_the_window(row, min(not_before(DAY), _quiet_in(row, change, terms) or DAY), terms)
         details: dict[str, object] = {"lookups": lookups, "absences": change.absences or row.absences}
-        if may_act_late(row, terms.contract):
+        if may_act_late(terms.contract, row):
             details["why"] = (
                 "the provider answered with a 5xx and may still carry it out, so its absence proves nothing"
             )
@@ -141,7 +142,7 @@ def outlasts(stored: StoredProof) -> bool:
 
 
 def contradicted(row: OutboxRow, stored: Sequence[StoredProof], evidence: Evidence, terms: Terms) -> Change:
-    """Nothing stands, says the cancel, and somebody else says that something does: a person decides."""
+    """The cancel says that nothing exists, and a stored proof says that something does: a person decides."""
     shown = [p for p in stored if outlasts(p)]
     details = {"first": name(shown[0].proof), "second": "cancelled", "reference": shown[0].proof.reference}
     change = answered(_kept(row, evidence, terms, sent=True), row, terms)
@@ -172,14 +173,8 @@ def _inside_the_window(row: OutboxRow, due: float, terms: Terms) -> float:
 
 
 def _kept(row: OutboxRow, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
-    return Change(
-        row_id=row.id,
-        token=row.token,
-        attempt=row.attempt,
-        status=row.status,
-        state=row.state,
-        evidence=evidence,
-        answer_ttl=terms.operation.answer_ttl,
+    return dataclasses.replace(
+        decide.unchanged(row, evidence, terms),
         error_code="outcome_unknown" if row.status is OutboxStatus.UNKNOWN else None,
         quiet_for=terms.contract.flight_limit if sent else None,
         alone=True,
@@ -195,7 +190,7 @@ def _proven_absent(row: OutboxRow, evidence: Evidence, terms: Terms, absences: i
 
 def _asked_late_enough(row: OutboxRow, contract: Contract) -> bool:
     if row.quiet_left is None or row.claim_age is None or row.claim_age < 0:
-        # A take from the future: the database's clock went back since, and it is not known when it asked.
+        # A claim from the future: the database's clock went back since, and it is not known when it asked.
         return False
     quiet = max(row.quiet_left, flight_left(row, contract))
     return quiet + contract.lookup.horizon + row.claim_age < 0
@@ -205,8 +200,3 @@ def quiet_left(row: OutboxRow, change: Change, contract: Contract) -> float:
     """Seconds for which something sent may still act, counting what this change adds; 0 or less: nothing can."""
     left = row.quiet_left if row.quiet_left is not None else contract.flight_limit + contract.pause_allowance
     return max(left, change.quiet_for or 0.0, flight_left(row, contract))
-
-
-def may_act_late(row: OutboxRow, contract: Contract) -> bool:
-    """Whether the provider may still carry out what it answered with a 5xx: an absence then settles nothing."""
-    return contract.late_effects and row.server_error

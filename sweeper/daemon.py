@@ -6,7 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection
@@ -24,11 +25,11 @@ from idem.outbox.recovery.quarantine import work_off
 from idem.outbox.settle import clock_ahead
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.pages import Place
-from idem.sweeper import unserved as unattended
 from idem.sweeper.doubted import end_doubted
 from idem.sweeper.history import HistoryWalk
 from idem.sweeper.retention_steps import Retention, RetentionStep
 from idem.sweeper.too_old import hold_too_old
+from idem.sweeper.unserved import end_redrives, report_unasked
 
 UNATTENDED_INTERVAL = 60.0
 """Seconds between two polls for rows that no daemon serves."""
@@ -44,12 +45,11 @@ AGES_INTERVAL = 15.0
 class SweepResult:
     """What a pass did, in rows. `more`: its time was up before everything was done.
 
-    `swept` claims ended, of which `to_unknown`, `given_back` (proven not sent), `settled` (by a stored proof) and
+    `swept`: claims ended, of which `to_unknown`, `given_back` (proven not sent), `settled` (by a stored proof) and
     `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
-    made in time. `doubted`: rows that lost commits may have sent: listed ones that
-    were doubted now, and those that may not be sent any more. `sent_ahead`: rows whose first send lies ahead of the
-    database's clock, marked, because their true time is not known. `unattended`:
-    rows that no daemon serves, told to an operator. `expired`: keys that lost
+    made in time. `doubted`: rows that lost commits may have sent: listed ones that are doubted now, and those that may
+    not be sent any more. `sent_ahead`: rows whose first send lies ahead of the database's clock, so that their true
+    time is not known. `unattended`: rows that no daemon serves, each with a dead letter. `expired`: keys that lost
     their answer. `deleted`: tombstones. `left`: rows at rest whose key has expired. The others are rows of history.
     """
 
@@ -79,6 +79,16 @@ class SweepResult:
     more: bool = False
 
 
+CHANGES: Final[dict[str, tuple[str, Callable[..., Awaitable[list[Change]]]]]] = {
+    "leases": ("swept", sweep_expired),
+    "doubted": ("doubted", end_doubted),
+    "queue": ("too_old", hold_too_old),
+    "redrives": ("too_old", end_redrives),
+    "unattended": ("unattended", report_unasked),
+}
+"""The rows that the sweeper changes, by kind: their count in `SweepResult`, and what changes a page of them."""
+
+
 class Sweeper:
     """`run_once` does one pass of everything, `run` schedules passes until it is stopped."""
 
@@ -98,11 +108,10 @@ class Sweeper:
         """
         until = asyncio.get_running_loop().time() + within
         done: Counter[str] = Counter()
-        more = await self._sweep(done, until)
+        more = await self._change("leases", done, until)
         more |= await self._doubt(done, until)
-        more |= await self._hold(done, until)
-        more |= await self._end_redrives(done, until)
-        more |= await self._report_unserved(done, until)
+        for kind in ("queue", "redrives", "unattended"):
+            more |= await self._change(kind, done, until)
         more |= await self._prune(done, until, walk=True)
         return SweepResult(**done, more=more)
 
@@ -110,12 +119,13 @@ class Sweeper:
         """Sweep until `stop`; a pass that runs is finished. An outage is waited out."""
         settings = self.settings
         passes = Passes(self.life, settings.interval, stop)
-        passes.add("leases", self._timed(self._sweep, settings.interval))
-        passes.add("queue", self._timed(self._hold, settings.interval))
+        passes.add("leases", self._timed(partial(self._change, "leases"), settings.interval))
+        passes.add("queue", self._timed(partial(self._change, "queue"), settings.interval))
         rarely = RARELY * settings.interval
         passes.add("doubted", self._timed(self._doubt, rarely), rarely)
-        passes.add("redrives", self._timed(self._end_redrives, rarely), rarely)
-        passes.add("unattended", self._timed(self._report_unserved, UNATTENDED_INTERVAL), UNATTENDED_INTERVAL)
+        passes.add("redrives", self._timed(partial(self._change, "redrives"), rarely), rarely)
+        report = partial(self._change, "unattended")
+        passes.add("unattended", self._timed(report, UNATTENDED_INTERVAL), UNATTENDED_INTERVAL)
         passes.add("ages", self._report_ages, AGES_INTERVAL)
         passes.add("retention", self._timed(self._prune, settings.retention_interval), settings.retention_interval)
         living = asyncio.create_task(self.life.run(self.database, stop))
@@ -140,13 +150,15 @@ class Sweeper:
         async with self.database.connection() as connection:
             await ages.report(connection, self._lanes, self.catalogue.memories)
 
-    async def _sweep(self, done: Counter[str], until: float) -> bool:
-        place = Place()
+    async def _change(self, kind: str, done: Counter[str], until: float) -> bool:
+        """Change all rows of one kind, page by page; whether there are more."""
+        place, (counted, change_page) = Place(), CHANGES[kind]
 
         async def page(connection: AsyncConnection[Any]) -> bool:
-            changes = await sweep_expired(connection, self.catalogue, batch=self.settings.batch, place=place)
-            done["swept"] += len(changes)
-            done.update(_ended(change) for change in changes)
+            changes = await change_page(connection, self.catalogue, batch=self.settings.batch, place=place)
+            done[counted] += len(changes)
+            if kind == "leases":
+                done.update(_ended(change) for change in changes)
             return place.over
 
         return await self._repeat(page, until, place)
@@ -159,7 +171,7 @@ class Sweeper:
             daemon_events.rows_doubted(found.unknown, found.left, found.left_for, found.open, found.waiting)
         self._waiting = found.waiting
         # Before the time of a doubt is asked for: one that lies ahead is over.
-        return await self._mark_ahead(done, until) | await self._end_doubted(done, until)
+        return await self._mark_ahead(done, until) | await self._change("doubted", done, until)
 
     async def _mark_ahead(self, done: Counter[str], until: float) -> bool:
         place, before = Place(), done["sent_ahead"]
@@ -172,48 +184,6 @@ class Sweeper:
             return await self._repeat(page, until, place)
         finally:
             daemon_events.sent_ahead(done["sent_ahead"] - before)
-
-    async def _end_doubted(self, done: Counter[str], until: float) -> bool:
-        place = Place()
-
-        async def page(connection: AsyncConnection[Any]) -> bool:
-            changes = await end_doubted(connection, self.catalogue, batch=self.settings.batch, place=place)
-            done["doubted"] += len(changes)
-            return place.over
-
-        return await self._repeat(page, until, place)
-
-    async def _hold(self, done: Counter[str], until: float) -> bool:
-        place = Place()
-
-        async def page(connection: AsyncConnection[Any]) -> bool:
-            changes = await hold_too_old(connection, self.catalogue, batch=self.settings.batch, place=place)
-            done["too_old"] += len(changes)
-            return place.over
-
-        return await self._repeat(page, until, place)
-
-    async def _end_redrives(self, done: Counter[str], until: float) -> bool:
-        place = Place()
-
-        async def page(connection: AsyncConnection[Any]) -> bool:
-            changes = await unattended.end_redrives(connection, self.catalogue, batch=self.settings.batch, place=place)
-            done["too_old"] += len(changes)
-            return place.over
-
-        return await self._repeat(page, until, place)
-
-    async def _report_unserved(self, done: Counter[str], until: float) -> bool:
-        place = Place()
-
-        async def page(connection: AsyncConnection[Any]) -> bool:
-            changes = await unattended.report_unasked(
-                connection, self.catalogue, batch=self.settings.batch, place=place
-            )
-            done["unattended"] += len(changes)
-            return place.over
-
-        return await self._repeat(page, until, place)
 
     async def _prune(self, done: Counter[str], until: float, *, walk: bool = False) -> bool:
         """All kinds in turn, a batch each, so that a flood of one kind does not keep the others waiting."""

@@ -1,8 +1,8 @@
-"""History past its time: evidence, events and requests of settled intents, webhooks, daemons that are gone.
+"""Removes history past its time: evidence, events, requests of settled intents, webhooks, ended daemons.
 
-The triggers of the tables refuse what may still be asked for; these statements want only what the triggers permit.
-Ids of intents and webhook events are UUIDv7, so "older than" is a range of ids. Evidence and events are found by
-walking the ids that still have some, because intents themselves are kept for ever.
+The triggers of the tables refuse to delete what may still be needed; these statements ask only for what the triggers
+permit. Ids of intents and webhook events are UUIDv7, so "older than" is a range of ids. Intents are never deleted, so
+the walk goes over the ids that still have evidence.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ class HistoryWalk:
 # A loose index scan: each round is one probe of the primary key, however much an intent has.
 OLD_INTENTS = """
 WITH RECURSIVE bound AS MATERIALIZED (
-    SELECT encode(substring(int8send((extract(epoch FROM statement_timestamp() - i.evidence_retention) * 1000)::bigint)
-                            FROM 3) || decode('00000000000000000000', 'hex'), 'hex')::uuid AS before
-      FROM idem.installation i
+    SELECT idem.first_uuid7(statement_timestamp() - i.evidence_retention) AS before FROM idem.installation i
 ), old (intent_id) AS (
     (SELECT e.intent_id FROM idem.evidence e
       WHERE e.intent_id > %(after)s AND e.intent_id < (SELECT b.before FROM bound b)
@@ -88,72 +86,60 @@ SELECT count(*) FROM gone
 
 
 async def _delete_events(connection: AsyncConnection[Any], intents: list[UUID]) -> int:
-    return await _count(await connection.execute(DELETE_EVENTS, {"intents": intents}))
+    record = await (await connection.execute(DELETE_EVENTS, {"intents": intents})).fetchone()
+    return int(record[0]) if record else 0
 
 
 # A proof that still waits is compared by way of its request.
 DELETE_REQUESTS = """
-WITH gone AS (
-    DELETE FROM idem.requests q
-     WHERE q.ctid = ANY (ARRAY(
-               SELECT r.ctid FROM idem.requests r
-                WHERE r.intent_id = ANY (%(intents)s)
-                  AND r.created_at < statement_timestamp() - (SELECT i.evidence_retention FROM idem.installation i)
-                  AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = r.outbox_id LIMIT 1) IS NULL
-                  FOR UPDATE OF r SKIP LOCKED))
-    RETURNING q.outbox_id
-)
-SELECT count(*) FROM gone
+DELETE FROM idem.requests q
+ WHERE q.ctid = ANY (ARRAY(
+           SELECT r.ctid FROM idem.requests r
+            WHERE r.intent_id = ANY (%(intents)s)
+              AND r.created_at < statement_timestamp() - (SELECT i.evidence_retention FROM idem.installation i)
+              AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = r.outbox_id LIMIT 1) IS NULL
+              FOR UPDATE OF r SKIP LOCKED))
 """
 
 
 async def _delete_requests(connection: AsyncConnection[Any], intents: list[UUID]) -> int:
-    return await _count(await connection.execute(DELETE_REQUESTS, {"intents": intents}))
+    return (await connection.execute(DELETE_REQUESTS, {"intents": intents})).rowcount
 
 
 DELETE_EVIDENCE = """
-WITH gone AS (
-    DELETE FROM idem.evidence v
-     WHERE v.ctid = ANY (ARRAY(
-               SELECT e.ctid FROM idem.evidence e
-                WHERE e.intent_id = ANY (%(intents)s)
-                  AND e.at < statement_timestamp() - (SELECT i.evidence_retention FROM idem.installation i)
-                  FOR UPDATE OF e SKIP LOCKED))
-    RETURNING v.id
-)
-SELECT count(*) FROM gone
+DELETE FROM idem.evidence v
+ WHERE v.ctid = ANY (ARRAY(
+           SELECT e.ctid FROM idem.evidence e
+            WHERE e.intent_id = ANY (%(intents)s)
+              AND e.at < statement_timestamp() - (SELECT i.evidence_retention FROM idem.installation i)
+              FOR UPDATE OF e SKIP LOCKED))
 """
 
 
 async def _delete_evidence(connection: AsyncConnection[Any], intents: list[UUID]) -> int:
-    return await _count(await connection.execute(DELETE_EVIDENCE, {"intents": intents}))
+    return (await connection.execute(DELETE_EVIDENCE, {"intents": intents})).rowcount
 
 
 DELETE_WEBHOOK_EVENTS = """
 WITH bound AS MATERIALIZED (
     SELECT statement_timestamp() - make_interval(secs => %(age)s) AS at,
-           encode(substring(int8send((extract(epoch FROM statement_timestamp() - make_interval(secs => %(age)s))
-                                      * 1000)::bigint) FROM 3)
-                  || decode('00000000000000000000', 'hex'), 'hex')::uuid AS before
-), gone AS (
-    DELETE FROM idem.webhook_events v
-     WHERE v.ctid = ANY (ARRAY(
-               SELECT w.ctid FROM idem.webhook_events w
-                WHERE w.id < (SELECT b.before FROM bound b) AND w.received_at < (SELECT b.at FROM bound b)
-                  AND w.verdict NOT IN ('hint', 'deferred', 'early')
-                  AND coalesce((SELECT i.state FROM idem.intents i WHERE i.id = w.intent_id), 'completed')
-                      IN ('completed', 'failed_retryable')
-                  AND (SELECT o.id FROM idem.outbox o WHERE o.intent_id = w.intent_id LIMIT 1) IS NULL
-                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
-                        WHERE d.webhook_event_id = w.id) IS NOT TRUE
-                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
-                        WHERE d.intent_id = w.intent_id) IS NOT TRUE
-                ORDER BY w.id
-                LIMIT %(batch)s
-                  FOR UPDATE OF w SKIP LOCKED))
-    RETURNING v.id
+           idem.first_uuid7(statement_timestamp() - make_interval(secs => %(age)s)) AS before
 )
-SELECT count(*) FROM gone
+DELETE FROM idem.webhook_events v
+ WHERE v.ctid = ANY (ARRAY(
+           SELECT w.ctid FROM idem.webhook_events w
+            WHERE w.id < (SELECT b.before FROM bound b) AND w.received_at < (SELECT b.at FROM bound b)
+              AND w.verdict NOT IN ('hint', 'deferred', 'early')
+              AND coalesce((SELECT i.state FROM idem.intents i WHERE i.id = w.intent_id), 'completed')
+                  IN ('completed', 'failed_retryable')
+              AND (SELECT o.id FROM idem.outbox o WHERE o.intent_id = w.intent_id LIMIT 1) IS NULL
+              AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                    WHERE d.webhook_event_id = w.id) IS NOT TRUE
+              AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                    WHERE d.intent_id = w.intent_id) IS NOT TRUE
+            ORDER BY w.id
+            LIMIT %(batch)s
+              FOR UPDATE OF w SKIP LOCKED))
 """
 
 
@@ -162,34 +148,29 @@ async def delete_webhook_events(connection: AsyncConnection[Any], *, batch: int,
 
     One of an intent with an open row or an open dead letter is kept; so is what is still to be applied.
     """
-    return await _count(await connection.execute(DELETE_WEBHOOK_EVENTS, {"batch": batch, "age": age}))
+    return (await connection.execute(DELETE_WEBHOOK_EVENTS, {"batch": batch, "age": age})).rowcount
 
 
 DELETE_WEBHOOK_BODIES = """
 WITH bound AS MATERIALIZED (
     SELECT statement_timestamp() - make_interval(secs => %(age)s) AS at,
-           encode(substring(int8send((extract(epoch FROM statement_timestamp() - make_interval(secs => %(age)s))
-                                      * 1000)::bigint) FROM 3)
-                  || decode('00000000000000000000', 'hex'), 'hex')::uuid AS before
-), gone AS (
-    DELETE FROM idem.webhook_bodies v
-     WHERE v.ctid = ANY (ARRAY(
-               SELECT y.ctid FROM idem.webhook_bodies y
-                WHERE y.webhook_event_id < (SELECT b.before FROM bound b)
-                  AND y.received_at < (SELECT b.at FROM bound b)
-                  AND coalesce((SELECT w.verdict FROM idem.webhook_events w WHERE w.id = y.webhook_event_id), 'gone')
-                      NOT IN ('hint', 'deferred', 'early')
-                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
-                        WHERE d.webhook_event_id = y.webhook_event_id) IS NOT TRUE
-                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
-                        WHERE d.intent_id = (SELECT w.intent_id FROM idem.webhook_events w
-                                              WHERE w.id = y.webhook_event_id)) IS NOT TRUE
-                ORDER BY y.webhook_event_id
-                LIMIT %(batch)s
-                  FOR UPDATE OF y SKIP LOCKED))
-    RETURNING v.webhook_event_id
+           idem.first_uuid7(statement_timestamp() - make_interval(secs => %(age)s)) AS before
 )
-SELECT count(*) FROM gone
+DELETE FROM idem.webhook_bodies v
+ WHERE v.ctid = ANY (ARRAY(
+           SELECT y.ctid FROM idem.webhook_bodies y
+            WHERE y.webhook_event_id < (SELECT b.before FROM bound b)
+              AND y.received_at < (SELECT b.at FROM bound b)
+              AND coalesce((SELECT w.verdict FROM idem.webhook_events w WHERE w.id = y.webhook_event_id), 'gone')
+                  NOT IN ('hint', 'deferred', 'early')
+              AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                    WHERE d.webhook_event_id = y.webhook_event_id) IS NOT TRUE
+              AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                    WHERE d.intent_id = (SELECT w.intent_id FROM idem.webhook_events w
+                                          WHERE w.id = y.webhook_event_id)) IS NOT TRUE
+            ORDER BY y.webhook_event_id
+            LIMIT %(batch)s
+              FOR UPDATE OF y SKIP LOCKED))
 """
 
 
@@ -199,23 +180,19 @@ async def delete_webhook_bodies(connection: AsyncConnection[Any], *, batch: int,
     The event itself stays, so that its repetition is still known; a body that an operator may need stays too, and so
     does that of an event which is still to be applied.
     """
-    return await _count(await connection.execute(DELETE_WEBHOOK_BODIES, {"batch": batch, "age": age}))
+    return (await connection.execute(DELETE_WEBHOOK_BODIES, {"batch": batch, "age": age})).rowcount
 
 
 DELETE_ANSWERS = """
-WITH gone AS (
-    DELETE FROM idem.provider_answers v
-     WHERE v.ctid = ANY (ARRAY(
-               SELECT a.ctid FROM idem.provider_answers a
-                WHERE a.at < statement_timestamp() - make_interval(secs => %(age)s)
-                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
-                        WHERE d.intent_id = a.intent_id) IS NOT TRUE
-                ORDER BY a.at
-                LIMIT %(batch)s
-                  FOR UPDATE OF a SKIP LOCKED))
-    RETURNING v.outbox_id
-)
-SELECT count(*) FROM gone
+DELETE FROM idem.provider_answers v
+ WHERE v.ctid = ANY (ARRAY(
+           SELECT a.ctid FROM idem.provider_answers a
+            WHERE a.at < statement_timestamp() - make_interval(secs => %(age)s)
+              AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                    WHERE d.intent_id = a.intent_id) IS NOT TRUE
+            ORDER BY a.at
+            LIMIT %(batch)s
+              FOR UPDATE OF a SKIP LOCKED))
 """
 
 
@@ -224,32 +201,24 @@ async def delete_answers(connection: AsyncConnection[Any], *, batch: int, age: f
 
     Those of an intent with an open dead letter stay for the operator.
     """
-    return await _count(await connection.execute(DELETE_ANSWERS, {"batch": batch, "age": age}))
+    return (await connection.execute(DELETE_ANSWERS, {"batch": batch, "age": age})).rowcount
 
 
 DELETE_DAEMONS = """
-WITH gone AS (
-    DELETE FROM idem.daemons d
-     WHERE d.id = ANY (ARRAY(
-               SELECT o.id FROM idem.daemons o
-                WHERE greatest(o.seen_at, o.ended_at) < statement_timestamp() - make_interval(secs => %(age)s)
-                ORDER BY o.id
-                LIMIT %(batch)s
-                  FOR UPDATE OF o SKIP LOCKED))
-    RETURNING d.id
-)
-SELECT count(*) FROM gone
+DELETE FROM idem.daemons d
+ WHERE d.id = ANY (ARRAY(
+           SELECT o.id FROM idem.daemons o
+            WHERE greatest(o.seen_at, o.ended_at) < statement_timestamp() - make_interval(secs => %(age)s)
+            ORDER BY o.id
+            LIMIT %(batch)s
+              FOR UPDATE OF o SKIP LOCKED))
 """
 
 
 async def delete_daemons(connection: AsyncConnection[Any], *, batch: int, age: float) -> int:
-    """Delete up to `batch` daemons that gave no sign of life for `age` seconds; how many.
+    """Delete up to `batch` daemons without a heartbeat for `age` seconds; how many.
 
-    A claim that is still held in such a name is swept with the longer wait: its holder's end is no longer on record.
+    A claim that such a daemon still holds is swept after the longer wait, because the end of its holder is not on
+    record.
     """
-    return await _count(await connection.execute(DELETE_DAEMONS, {"batch": batch, "age": age}))
-
-
-async def _count(cursor: Any) -> int:
-    record = await cursor.fetchone()
-    return int(record[0]) if record else 0
+    return (await connection.execute(DELETE_DAEMONS, {"batch": batch, "age": age})).rowcount

@@ -1,17 +1,16 @@
 """Keys past their time: first the answer goes and a tombstone stays, then the tombstone goes.
 
 Keys that are `in_progress` or `unknown`, and keys whose intent has an open dead letter, are never touched. The intent
-keeps its own state: a late proof still settles it. Rows that somebody else holds are skipped, so nobody waits.
+keeps its own state: a late proof still settles it. Rows that another session locks are skipped, so no session waits.
 
-Statements are written so that every plan reads the rows it is about and no others, with statistics of any age: what
-could tempt the planner to read a whole partial index, or to join by hashing a table, stands in a CASE or in a subquery
-that gives one value.
+Statements are written so that every plan reads only the rows that it needs, with statistics of any age: conditions that
+could tempt the planner to read a whole partial index, or to join by hashing a table, stand in a CASE or in a subquery
+with one value.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -36,22 +35,13 @@ SELECT k.intent_id, k.expires_at, k.state
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """Keys that lost their answer, tombstones that went, and rows at rest that left after them."""
-
-    expired: int = 0
-    deleted: int = 0
-    left: int = 0
-
-
 async def prune_keys(
     connection: AsyncConnection[Any], *, batch: int, tombstone_ttl: float, place: Place | None = None
-) -> Pruned:
-    """Take the next `batch` keys whose time has passed one step further, as far as they may go.
+) -> dict[str, int]:
+    """Take the next `batch` keys whose time has passed one step further, as far as they may go; how many.
 
     A settled key, or one at rest, loses its answer and says `expired` for `tombstone_ttl` seconds; a tombstone goes,
-    and its key is new from then on.
+    and its key is new from then on. Returns `expired`, `deleted` and `left`: rows at rest that left with their key.
     """
     place = place or Place()
     past = await (await connection.execute(PAST_KEYS, place.parameters(batch))).fetchall()
@@ -63,7 +53,8 @@ async def prune_keys(
         at_rest = await _hold_rows(connection, by_state["failed_retryable"])
         expired = await _expire(connection, by_state["completed"] + at_rest, tombstone_ttl)
     gone = await _delete(connection, by_state["expired"])
-    return Pruned(expired, len(gone), await leave_with_key(connection, gone, tombstone_ttl))
+    left = await leave_with_key(connection, gone, tombstone_ttl)
+    return {"expired": expired, "deleted": len(gone), "left": left}
 
 
 # A key at rest goes only with a row that waits for nothing: no redrive of ours, no proof, no step done before.

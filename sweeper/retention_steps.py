@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from psycopg import AsyncConnection
@@ -36,42 +37,35 @@ class Retention:
 
     def steps(self, *, history_too: bool) -> dict[str, RetentionStep]:
         """By name. `history_too`: with the walks over what is kept for long."""
-        batch, settings = self.settings.batch, self.settings
-        often: dict[str, RetentionStep] = {
+        settings = self.settings
+
+        def older(what: str, delete: Callable[..., Awaitable[int]], age: float) -> RetentionStep:
+            return self._delete(what, partial(delete, age=age))
+
+        often = {
             "keys": self._keys,
-            "webhook bodies": self._delete(
-                "webhook_bodies",
-                lambda c: history.delete_webhook_bodies(c, batch=batch, age=settings.webhook_body_retention),
-            ),
-            "webhook events": self._delete(
-                "webhook_events",
-                lambda c: history.delete_webhook_events(c, batch=batch, age=self._events_are_kept),
-            ),
-            "provider answers": self._delete(
-                "provider_answers",
-                lambda c: history.delete_answers(c, batch=batch, age=settings.provider_answer_retention),
-            ),
-            "daemons": self._delete(
-                "daemons", lambda c: history.delete_daemons(c, batch=batch, age=settings.daemon_retention)
-            ),
+            "webhook bodies": older("webhook_bodies", history.delete_webhook_bodies, settings.webhook_body_retention),
+            "webhook events": older("webhook_events", history.delete_webhook_events, self._events_are_kept),
+            "provider answers": older("provider_answers", history.delete_answers, settings.provider_answer_retention),
+            "daemons": older("daemons", history.delete_daemons, settings.daemon_retention),
             "tenants": self._counts,
             "tenants' decisions": self._decisions,
-            "tenants' hours": self._delete("tenant_hours", lambda c: tenant_counts.delete_usage(c, batch=batch)),
-            "tenants' counts": self._forget,
+            "tenants' hours": self._delete("tenant_hours", tenant_counts.delete_usage),
+            "tenants' counts": self._delete(None, tenant_counts.forget_counts),
         }
-        seldom: dict[str, RetentionStep] = {
+        seldom = {
             "history": self._history,
             "rows at rest": self._at_rest,
-            "dead letters": self._delete("dead_letters", lambda c: records.delete_dead_letters(c, batch=batch)),
-            "lane changes": self._delete("lane_changes", lambda c: records.delete_lane_changes(c, batch=batch)),
-            "handlers": self._delete("handler_work", lambda c: records.forget_handlers(c, batch=batch)),
+            "dead letters": self._delete("dead_letters", records.delete_dead_letters),
+            "lane changes": self._delete("lane_changes", records.delete_lane_changes),
+            "handlers": self._delete("handler_work", records.forget_handlers),
         }
         return often | seldom if history_too else often
 
     async def _keys(self, connection: AsyncConnection[Any]) -> bool:
         ttl = self.settings.tombstone_ttl
-        gone = await prune_keys(connection, batch=self.settings.batch, tombstone_ttl=ttl, place=self.keys_at)
-        self.done.update(expired=gone.expired, deleted=gone.deleted, left=gone.left)
+        batch = self.settings.batch
+        self.done.update(await prune_keys(connection, batch=batch, tombstone_ttl=ttl, place=self.keys_at))
         return self.keys_at.over
 
     async def _at_rest(self, connection: AsyncConnection[Any]) -> bool:
@@ -92,13 +86,11 @@ class Retention:
         batch = 10 * self.settings.batch
         return await tenant_counts.add_decisions(connection, batch=batch) < batch
 
-    async def _forget(self, connection: AsyncConnection[Any]) -> bool:
-        return await tenant_counts.forget_counts(connection, batch=self.settings.batch) < self.settings.batch
-
-    def _delete(self, what: str, rows: Callable[[AsyncConnection[Any]], Awaitable[int]]) -> RetentionStep:
+    def _delete(self, what: str | None, delete: Callable[..., Awaitable[int]]) -> RetentionStep:
         async def step(connection: AsyncConnection[Any]) -> bool:
-            gone = await rows(connection)
-            self.done[what] += gone
+            gone = await delete(connection, batch=self.settings.batch)
+            if what is not None:
+                self.done[what] += gone
             return gone < self.settings.batch
 
         return step

@@ -133,7 +133,7 @@ async def forget_counts(connection: AsyncConnection[Any], *, batch: int) -> int:
 
 # In the order of tenants, like the counts of the API. What another sweeper holds is its to add.
 ADD_DECISIONS = """
-WITH taken AS MATERIALIZED (
+WITH counted AS MATERIALIZED (
     DELETE FROM idem.decisions_to_count d
      WHERE d.id = ANY (ARRAY(
                SELECT o.id FROM idem.decisions_to_count o ORDER BY o.id LIMIT %(batch)s FOR UPDATE SKIP LOCKED))
@@ -143,7 +143,7 @@ WITH taken AS MATERIALIZED (
     SELECT t.tenant_id, date_trunc('hour', t.at, 'UTC'), count(*), count(*) FILTER (WHERE t.decision = 'created'),
            count(*) FILTER (WHERE t.decision = 'replay'), count(*) FILTER (WHERE t.decision = 'mismatch'),
            count(*) FILTER (WHERE t.decision = 'expired')
-      FROM taken t GROUP BY 1, 2 ORDER BY 1, 2
+      FROM counted t GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (tenant_id, hour) DO UPDATE
        SET requests      = u.requests + excluded.requests,
            created       = u.created + excluded.created,
@@ -151,7 +151,7 @@ WITH taken AS MATERIALIZED (
            mismatch      = u.mismatch + excluded.mismatch,
            expired_reuse = u.expired_reuse + excluded.expired_reuse
 )
-SELECT t.operation, t.decision, count(*) FROM taken t GROUP BY 1, 2
+SELECT t.operation, t.decision, count(*) FROM counted t GROUP BY 1, 2
 """
 
 

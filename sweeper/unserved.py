@@ -1,8 +1,8 @@
-"""Finds rows that no daemon serves any more: each gets a dead letter, so that an operator sees it and can decide.
+"""Finds rows that no daemon serves any more: each gets a dead letter, so that an operator can decide.
 
 Their operation, provider or account has left the configuration, or no reconciler runs. The rows themselves say since
-when nobody came, so this needs no configuration. A dead letter here changes no state: a daemon that knows the row
-again goes on with it, and its settlement closes the entry.
+when they are overdue, so this needs no configuration. A dead letter here changes no state: a daemon that knows the row
+again continues with it, and its settlement closes the entry.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ WHY: Final = (
 )
 
 # A lane that is paused waits on purpose; `doctor` tells of the pause. Where calls are paused, a row may wait for its
-# replay for as long as it can be replayed (`due.TAKE`), and is asked about as all others are after that. No order by
-# the index: it begins with the lane, and what is a day late is little.
+# replay for as long as it can be replayed (`due.CLAIM_DUE`), and is asked about as all others are after that. No
+# order by the index: it begins with the lane, and what is a day late is little.
 NOT_ASKED = """
 SELECT c.id, c.available_at
   FROM idem.outbox c
@@ -89,7 +89,7 @@ async def end_redrives(
 ) -> list[Change]:
     """Rest up to `batch` rows whose automatic redrive was not made while the row could still be started; the changes.
 
-    Nobody who knows the operation came in time, and a redrive would be too late now: `too_late` tells an operator.
+    No process that knows the operation ran in time, and a redrive would be too late now: the dead letter is `too_late`.
     """
 
     def make(found: LockedRow) -> Change | None:

@@ -13,11 +13,11 @@ from idem.reconciler import due, lookups, settling
 from idem.reconciler.lookup_claim import LookupClaim
 
 
-async def take_one(spine: Spine, kind: str) -> LookupClaim:
+async def claim_due_row(spine: Spine, kind: str) -> LookupClaim:
     name, _ = lane_names(spine.catalogue)[kind, kind]
     contract = spine.catalogue.providers[kind].contract
     async with spine.database.connection() as connection:
-        (taken,) = await due.take(
+        (taken,) = await due.claim_due(
             connection, name, contract, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime()
         )
     return taken

@@ -68,11 +68,12 @@ async def rights(examination: Examination) -> Findings:
         return
     wanted = [
         (table, verb, columns.replace(" ", ""))
-        for rights, table in grants.DAEMON
+        for rights, tables in grants.DAEMON.items()
+        for table in tables
         for verb, columns in GRANT.findall(rights)
     ]
-    tables, verbs, columns = (list(column) for column in zip(*wanted, strict=True))
-    missing = await examination.all(MISSING, {"tables": tables, "verbs": verbs, "columns": columns})
+    names, verbs, columns = (list(column) for column in zip(*wanted, strict=True))
+    missing = await examination.all(MISSING, {"tables": names, "verbs": verbs, "columns": columns})
     lacks = [f"{each['verb']} on {each['name']}" for each in missing]
     if role["functions"]:
         lacks.append(f"EXECUTE on {several(len(role['functions']), 'function')}")

@@ -120,8 +120,8 @@ class Children:
             elif (code := child.popen.poll()) is not None:
                 self._died(child, child.popen.pid, code, now)
 
-    def stop(self, patience: float, *, but: Collection[str] = ()) -> list[Death]:
-        """Stop all processes with SIGTERM, except those named; kill those that still run after `patience` seconds.
+    def stop(self, stop_timeout: float, *, but: Collection[str] = ()) -> list[Death]:
+        """Stop all processes with SIGTERM, except those named; kill those that still run after `stop_timeout` seconds.
 
         Returns the processes that exited here.
         """
@@ -130,7 +130,7 @@ class Children:
         for _, popen in running:
             with contextlib.suppress(ProcessLookupError):
                 popen.terminate()
-        until = boottime() + patience
+        until = boottime() + stop_timeout
         ended = []
         for child, popen in running:
             try:

@@ -25,11 +25,11 @@ SPARE = 5.0
 
 @contextlib.contextmanager
 def gathered(
-    environment: Mapping[str, str], address: Address, stop: Stop, *, patience: float, grace: float
+    environment: Mapping[str, str], address: Address, stop: Stop, *, stop_timeout: float, grace: float
 ) -> Iterator[GroupSupervisor]:
     """A supervisor without daemons yet; at the end none of its daemons is left.
 
-    `patience`: seconds to finish running calls at the end; `grace`: the same if the supervisor is killed.
+    `stop_timeout`: seconds to finish running calls at the end; `grace`: the same if the supervisor is killed.
     """
     with (
         metrics_folder() as folder,
@@ -41,10 +41,10 @@ def gathered(
         ) as children,
     ):
         stop.hold()
-        yield GroupSupervisor(children, reaper, stop, patience)
+        yield GroupSupervisor(children, reaper, stop, stop_timeout)
 
 
-def patience(found: Configuration) -> float:
+def stop_timeout(found: Configuration) -> float:
     """Seconds within which every running call and request of this configuration ends: no call outlives its lease."""
     settings = found.settings
     return max(settings.worker.lease, settings.reconciler.lease, settings.api.drain + GRACE) + SPARE

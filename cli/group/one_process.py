@@ -25,20 +25,20 @@ POOLS: Final = ("worker", "sweeper", "reconciler")
 """The daemons with a connection pool each, so that a lock that one waits for does not block the others."""
 
 
-def run(config: Path | None, found: Configuration, address: Address, at: At, beside: At, patience: float) -> int:
+def run(config: Path | None, found: Configuration, address: Address, at: At, beside: At, stop_timeout: float) -> int:
     """Run worker, sweeper, reconciler and, with an address, the API until SIGTERM; returns the exit code.
 
     `beside`: where it also serves metrics and probes. If one daemon fails, the others finish their running calls, for
-    `patience` seconds at most, and the exit code is 1.
+    `stop_timeout` seconds at most, and the exit code is 1.
     """
-    failed = asyncio.run(_all(config, found, address, at, beside, patience))
+    failed = asyncio.run(_all(config, found, address, at, beside, stop_timeout))
     if failed:
         say(f"idem: {' and '.join(failed)} failed, so all daemons of this process have stopped. Restart `idem run`")
     return FAILED if failed else OK
 
 
 async def _all(
-    config: Path | None, found: Configuration, address: Address, at: At, beside: At, patience: float
+    config: Path | None, found: Configuration, address: Address, at: At, beside: At, stop_timeout: float
 ) -> list[str]:
     from idem.outbox.daemon.daemon import stop_on_signals
     from idem.outbox.http_server.serving import listen
@@ -67,7 +67,7 @@ async def _all(
             running["api"] = api.serve_until(
                 clients, catalogue, found, listening, stop, reserved=_descriptors(found, catalogue)
             )
-        return await until_the_end(running, stop, patience)
+        return await until_the_end(running, stop, stop_timeout)
 
 
 def _descriptors(found: Configuration, catalogue: Catalogue) -> int:
@@ -81,11 +81,11 @@ def _descriptors(found: Configuration, catalogue: Catalogue) -> int:
 
 
 async def until_the_end(
-    running: Mapping[str, Coroutine[Any, Any, Any]], stop: asyncio.Event, patience: float
+    running: Mapping[str, Coroutine[Any, Any, Any]], stop: asyncio.Event, stop_timeout: float
 ) -> list[str]:
     """Run these until `stop`, then wait until they end; returns the names of those that failed.
 
-    One fails if it raises, ends before `stop`, or still runs `patience` seconds after it. The first failure sets
+    One fails if it raises, ends before `stop`, or still runs `stop_timeout` seconds after it. The first failure sets
     `stop` for all, because half of an installation looks alive and is not.
     """
     from idem.outbox.observe import daemon_events
@@ -109,9 +109,9 @@ async def until_the_end(
 
     tasks = {name: asyncio.create_task(tended(name, work)) for name, work in running.items()}
     await stop.wait()
-    await asyncio.wait(tasks.values(), timeout=patience)
+    await asyncio.wait(tasks.values(), timeout=stop_timeout)
     for name, task in tasks.items():
         if not task.done():
-            fail(name, f"it did not stop within {patience:.0f} s")
+            fail(name, f"it did not stop within {stop_timeout:.0f} s")
             task.cancel()
     return failed

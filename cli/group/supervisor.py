@@ -16,13 +16,13 @@ PROGRAM = "idem.cli.main"
 
 
 class GroupSupervisor:
-    """Runs a group until a stop is requested. `patience`: seconds for running calls to finish, more than any needs."""
+    """Runs a group until a stop is requested. `stop_timeout`: seconds that running calls may take to finish."""
 
-    def __init__(self, children: Children, reaper: Reaper, stop: Stop, patience: float) -> None:
+    def __init__(self, children: Children, reaper: Reaper, stop: Stop, stop_timeout: float) -> None:
         self._children = children
         self._reaper = reaper
         self._stop = stop
-        self._patience = patience
+        self._stop_timeout = stop_timeout
         children.died = self._died
         children.born = daemon_events.process_started
 
@@ -47,8 +47,8 @@ class GroupSupervisor:
             _bury_strangers(self._children.pids.values())
             each()
             self._stop.wait(LOOK)
-        daemon_events.stopping(self._patience)
-        for death in [*self._children.stop(self._patience, but=last), *self._children.stop(self._patience)]:
+        daemon_events.stopping(self._stop_timeout)
+        for death in [*self._children.stop(self._stop_timeout, but=last), *self._children.stop(self._stop_timeout)]:
             self._died(death)
 
     def _died(self, death: Death) -> None:

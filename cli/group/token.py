@@ -22,7 +22,7 @@ async def of_demo(address: Address, home: Path) -> str:
     async with await session.connect(address, name="idem up") as connection:
         stored = tokens.digest(word)
         owner = (await tokens.look_up(connection, [stored])).get(stored)
-        if owner is not None and owner.tenant_id == TENANT:
+        if owner is not None and owner.tenant == TENANT:
             return word
         _, word = await tokens.create(connection, TENANT, LABEL, by=who(None))
     write_private(kept, word + "\n")

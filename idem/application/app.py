@@ -25,7 +25,7 @@ from idem.outbox.values.suggestions import nearest
 
 if TYPE_CHECKING:
     from idem.application.audit import Unprotected
-    from idem.application.background import Background
+    from idem.application.background import ApplicationLoop
     from idem.outbox.handlers.handler import Begin, Handler
 
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
@@ -51,7 +51,7 @@ class Idem(Configured):
         self.tenant = tenant
         self._handlers: dict[str, Handler] = {}
         self._databases = Databases()
-        self._background: tuple[int, Background] | None = None
+        self._background: tuple[int, ApplicationLoop] | None = None
         self._lock = threading.RLock()
 
     # What an application says.
@@ -151,7 +151,7 @@ class Idem(Configured):
         """Take a provider's event in an endpoint of the application's own: the raw bytes, as they came.
 
         What became of it; of a batch: of each event, in their order, separated by commas. Raises
-        `idem.errors.NotTaken` for what is not genuine: answer that 401.
+        `idem.errors.WebhookRefused` for what is not genuine: answer that 401.
         """
         return self.background().ingest(provider, headers, body, account)
 
@@ -190,14 +190,14 @@ class Idem(Configured):
             raise ConfigError(f"handlers.{made.name}: it is registered twice")
         self._handlers[made.name] = made
 
-    def background(self) -> Background:
+    def background(self) -> ApplicationLoop:
         """idem's own event loop and connections in this process, for what cannot be done on the caller's."""
-        from idem.application.background import Background
+        from idem.application.background import ApplicationLoop
 
         with self._lock:
             # A process that was forked has the object, but not its thread.
             if self._background is None or self._background[0] != os.getpid():
-                self._background = (os.getpid(), Background(self))
+                self._background = (os.getpid(), ApplicationLoop(self))
             return self._background[1]
 
     def close(self) -> None:

@@ -42,8 +42,8 @@ ASKED_WITHIN: Final = 11.0
 """Seconds for one question to the database, its connection (5 s) and its statement (5 s) included."""
 
 
-class Background(BackgroundLoop):
-    """A background event loop, begun by the first that needs it."""
+class ApplicationLoop(BackgroundLoop):
+    """The event loop of idem in an application's process; the first call that needs it starts it."""
 
     def __init__(self, idem: Idem) -> None:
         missing = [name for name in NEEDED if find_spec(name) is None]
@@ -105,7 +105,7 @@ class Background(BackgroundLoop):
         return Mounted(self.database, self.call_async, self._idem.accepting(), self._idem.webhook_settings)
 
     async def ingest_async(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
-        """Take one event. Raises NotTaken."""
+        """Take one event. Raises WebhookRefused."""
         return await self.call_async(self._take(provider, headers, body, account))
 
     def ingest(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
@@ -213,6 +213,6 @@ class Background(BackgroundLoop):
             self._renderer = Renderer()
         from idem.reconciler.webhooks import embedded
 
-        return await embedded.take(
+        return await embedded.receive(
             await self.database(), self._idem.accepting(), self._renderer, provider, headers, body, account
         )

@@ -90,7 +90,7 @@ class _BaseCall:
             raise OutOfOrder(f"{error}: it could never be sent, so it is not stored") from error
         request = self._accepted_request()
         answer = versioned(answer, request.operation.answer_version)
-        label = self._operation.label(request.params)
+        label = self._operation.spec.label(request.params)
         statements.complete(adapter, reserved.intent_id, request, outcome, answer, label)
         self._done = "completed"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from inspect import iscoroutinefunction
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Protocol
 
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
@@ -124,14 +125,13 @@ class SQLAlchemyAdapter:
         event.listen(self.connection, "commit", lambda _: what(), once=True)
 
 
+@dataclass(frozen=True)
 class PsycopgAdapter:
     """A psycopg connection of the caller's own. Its own transaction status tells what is open."""
 
-    IDLE: Final = 0
-    GONE: Final = 4
-
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
+    connection: Any
+    IDLE: ClassVar = 0
+    GONE: ClassVar = 4
 
     @property
     def database(self) -> object:
@@ -153,11 +153,11 @@ class PsycopgAdapter:
         """It does not tell of its commit."""
 
 
+@dataclass(frozen=True)
 class DjangoAdapter:
     """Django's `connection`."""
 
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
+    connection: Any
 
     @property
     def database(self) -> object:

@@ -35,31 +35,22 @@ OF_THE_FILE = frozenset({"method", "path", "body", "headers", "params", "label",
 """Settings of an operation in idem.toml for which Python has functions and types."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Definition:
     """What the code says about an operation; built anew where a provider moves."""
 
-    def __init__(
-        self,
-        name: str,
-        model: Any,
-        *,
-        provider: str | None,
-        inline: bool,
-        request: Callable[[Any], Any] | None,
-        answer: Answering | None,
-        interim: Callable[[Pending], Any] | None,
-        label: Callable[[Any], str | None] | None,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.name = name
-        self.provider = provider
-        self.inline = inline
-        self.adapter: TypeAdapter[Any] = TypeAdapter(Any if model is None else model)
-        self._request = request
-        self._answer = answer
-        self._interim = interim
-        self._label = label
-        self._settings = settings
+    name: str
+    model: Any
+    provider: str | None
+    inline: bool
+    request: Callable[[Any], Any] | None
+    answer: Answering | None
+    interim: Callable[[Pending], Any] | None
+    label: Callable[[Any], str | None] | None
+    settings: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        self.adapter: TypeAdapter[Any] = TypeAdapter(Any if self.model is None else self.model)
         self._check()
 
     def build(self, found: Configuration) -> OperationSpec:
@@ -76,16 +67,16 @@ class Definition:
             "request": self._requesting(known),
             "schema": self._schema(),
             "label": self._build_label,
-            "interim": self._interim if self._interim is not None else template.interim,
+            "interim": self.interim if self.interim is not None else template.interim,
             "kind": "inline" if self.inline else "provider" if self.provider else "local",
         }
-        if self._answer is not None:
-            changes["answer"] = _answering(self._answer)
+        if self.answer is not None:
+            changes["answer"] = _answering(self.answer)
             changes["answer_statuses"] = ()
         if self.inline:
             # Only its caller can send it again.
             changes |= {"redrive": "none", "retry": "client"}
-        changes |= {name: durations.parse(self._settings[name]) for name in LEASES & self._settings.keys()}
+        changes |= {name: durations.parse(self.settings[name]) for name in LEASES & self.settings.keys()}
         return dataclasses.replace(template, **changes)
 
     def validate(self, params: Any) -> None:
@@ -118,7 +109,7 @@ class Definition:
         return said
 
     def _requesting(self, provider: Provider) -> Callable[[Any], ProviderRequest]:
-        request = self._request
+        request = self.request
         if isinstance(provider, SendProvider):
             # Its function gets the params, or the JSON that `request` makes of them.
             return lambda params: ProviderRequest(
@@ -134,10 +125,10 @@ class Definition:
         return _no_request
 
     def _build_label(self, params: Any) -> str | None:
-        if self._label is None:
+        if self.label is None:
             return None
         try:
-            return self._label(self.read(params))
+            return self.label(self.read(params))
         except Exception:  # a label is for people; the effect does not depend on it
             return None
 
@@ -149,19 +140,19 @@ class Definition:
 
     def _check(self) -> None:
         where = f'operations."{self.name}"'
-        if wrong := sorted(OF_THE_FILE & self._settings.keys()):
+        if wrong := sorted(OF_THE_FILE & self.settings.keys()):
             raise ConfigError(
                 f"{where}.{wrong[0]}: in Python, say request=, answer=, label= and the type of the params"
             )
-        if self._answer is not None and len(inspect.signature(self._answer).parameters) not in (1, 2):
+        if self.answer is not None and len(inspect.signature(self.answer).parameters) not in (1, 2):
             raise ConfigError(f"{where}: answer= takes the outcome, and the intent's id if it wants that too")
         if self.provider == LOCAL:
             raise ConfigError(f"{where}.provider: {LOCAL!r} is a reserved name: leave provider out")
-        if self.inline and self._request is not None:
+        if self.inline and self.request is not None:
             raise ConfigError(f"{where}: an inline operation is called by your own code: leave request= out")
-        if not self.provider and self._request is not None:
+        if not self.provider and self.request is not None:
             raise ConfigError(f"{where}: there is a request, but no provider to send it to: say provider=")
-        if (self.inline or not self.provider) and self._settings.get("key_owner", "tenant") != "tenant":
+        if (self.inline or not self.provider) and self.settings.get("key_owner", "tenant") != "tenant":
             raise ConfigError(
                 f"{where}.key_owner: only keys that come over HTTP with a token have a label, and only operations with "
                 "a provider are asked for there: leave key_owner out, and name the caller in the tenant or in the key"
@@ -177,7 +168,7 @@ class Definition:
     def _examine(self, found: Configuration) -> tuple[OperationSettings, str]:
         findings = Findings({}, {})
         at = ("operations", self.name)
-        said = {name: value for name, value in self._settings.items() if name not in LEASES}
+        said = {name: value for name, value in self.settings.items() if name not in LEASES}
         provider = self.provider if self.provider is not None else LOCAL
         try:
             settings = OperationSettings.model_validate({**said, "provider": provider, "path": "/"})

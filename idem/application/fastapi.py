@@ -82,7 +82,7 @@ async def read(operation: Operation[Any], request: Request, tenant: str) -> Keye
         )
     if not found and request.method not in NATURAL:
         # Before the body is read: a request without a key is refused at once.
-        return operation.request_or_problem(key=None, tenant=tenant, body=None, method="POST", path=None, query=None)
+        return operation.request_or_problem(key=None, tenant=tenant)
     body = await _body(request)
     # A form that was read already has no size that says whether it is large.
     size = len(body) if isinstance(body, bytes) else LIGHT + 1

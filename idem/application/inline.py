@@ -31,7 +31,7 @@ from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded
 from idem.outbox.values.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from idem.application.background import Background
+    from idem.application.background import ApplicationLoop
     from idem.outbox.inline import InlineRun
 
 Result = TypeVar("Result")
@@ -43,7 +43,7 @@ class _Inline:
     """What both ways share. Everything of the run happens on idem's own loop and connections."""
 
     def __init__(
-        self, background: Background, request: KeyedRequest | Reply, prepare: Preparing, db: object = None
+        self, background: ApplicationLoop, request: KeyedRequest | Reply, prepare: Preparing, db: object = None
     ) -> None:
         if db is not None and connections.adapt(db).in_transaction():
             raise InTransaction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from uuid import UUID
 
 from idem.application import accepting, audit, connections, keyed_request, replies
@@ -14,6 +14,7 @@ from idem.application.definition import Declared, Definition
 from idem.application.inline import AsyncInlineCall, InlineCall, Preparing
 from idem.application.keyed_request import KeyedRequest
 from idem.application.misuse import NoTransaction, OutOfOrder
+from idem.application.options import ClientRequest, InlineRequest
 from idem.application.replies import Reply
 from idem.outbox.accept.prepare import Prepared, prepare
 from idem.outbox.api import reading
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
     from idem.application.app import Idem
-    from idem.application.background import Background
+    from idem.application.background import ApplicationLoop
     from idem.outbox.handlers.handler import Begin
 
 
@@ -74,38 +75,16 @@ class Operation(Generic[P]):
 
         return dependency(self, AsyncCall, self._idem.tenant)
 
-    def begin(
-        self,
-        *,
-        key: str | None,
-        tenant: str = "default",
-        body: Any = None,
-        method: str = "POST",
-        path: str | None = None,
-        query: str | Mapping[str, Any] | None = None,
-        traceparent: str | None = None,
-    ) -> Call:
+    def begin(self, **request: Unpack[ClientRequest]) -> Call:
         """A call outside of FastAPI: Flask, Django, a script, a consumer with the message's id as `key`.
 
         `body` is the client's: JSON as bytes or value, or other bytes. If something is wrong with it, `answer` says so.
         """
-        return Call(self, self.request_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
-                                                   query=query, traceparent=traceparent))  # fmt: skip
+        return Call(self, self.request_or_problem(**request))
 
-    def begin_async(
-        self,
-        *,
-        key: str | None,
-        tenant: str = "default",
-        body: Any = None,
-        method: str = "POST",
-        path: str | None = None,
-        query: str | Mapping[str, Any] | None = None,
-        traceparent: str | None = None,
-    ) -> AsyncCall:
+    def begin_async(self, **request: Unpack[ClientRequest]) -> AsyncCall:
         """The same for asynchronous code."""
-        return AsyncCall(self, self.request_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
-                                               query=query, traceparent=traceparent))  # fmt: skip
+        return AsyncCall(self, self.request_or_problem(**request))
 
     def covers(self, view: Handling) -> Handling:
         """Mark an endpoint that uses `begin` itself (Flask, Starlette): `audit` sees dependencies of FastAPI only.
@@ -148,27 +127,21 @@ class Operation(Generic[P]):
         """The same over AsyncConnection and AsyncSession, on their own connection and in their transaction."""
         return await within(db, lambda sync: self.accept(sync, params, key=key, tenant=tenant, traceparent=traceparent))
 
-    def inline(
-        self, params: P | Any, *, key: str | None, tenant: str = "default", db: Any = None, body: Any = None,
-        path: str | None = None, query: str | Mapping[str, Any] | None = None,
-    ) -> InlineCall:  # fmt: skip
+    def inline(self, params: P | Any, *, db: Any = None, **request: Unpack[InlineRequest]) -> InlineCall:
         """A call that your own code makes, under a lease: `with ship.inline(…) as run: …`.
 
         Without a `body` of a client the fingerprint is of the params. `db`: your session, so that an open transaction
         is refused (`InTransaction`). Needs the extra `daemon`.
         """
-        return InlineCall(*self._inline(params, key, tenant, body, path, query), db)
+        return InlineCall(*self._inline(params, request), db)
 
-    def inline_async(
-        self, params: P | Any, *, key: str | None, tenant: str = "default", db: Any = None, body: Any = None,
-        path: str | None = None, query: str | Mapping[str, Any] | None = None,
-    ) -> AsyncInlineCall:  # fmt: skip
+    def inline_async(self, params: P | Any, *, db: Any = None, **request: Unpack[InlineRequest]) -> AsyncInlineCall:
         """The same for asynchronous code: `async with ship.inline_async(…) as run: …`."""
-        return AsyncInlineCall(*self._inline(params, key, tenant, body, path, query), synchronous(db))
+        return AsyncInlineCall(*self._inline(params, request), synchronous(db))
 
     def inline_of(
         self, request: KeyedRequest | Reply, params: P | Any
-    ) -> tuple[Background, KeyedRequest | Reply, Preparing]:
+    ) -> tuple[ApplicationLoop, KeyedRequest | Reply, Preparing]:
         """What an inline call of a client's request is made of."""
 
         def prepare(secret: bytes) -> Prepared:
@@ -221,15 +194,13 @@ class Operation(Generic[P]):
         """What `submit` writes for a request with these params: its provider request is frozen."""
         return self._prepare(self._idem.secret(adapter), request.tenant, request.key, params, request.traceparent)
 
-    def label(self, params: Any) -> str | None:
-        return self.spec.label(params)
-
     def wake(self, adapter: ConnectionAdapter) -> None:
         self._idem.wake(adapter)
 
     def request_or_problem(
-        self, *, key: str | None, tenant: str, body: Any, method: str, path: str | None,
-        query: str | Mapping[str, Any] | None, traceparent: str | None = None, wait: float | None = None,
+        self, *, key: str | None, tenant: str = "default", body: Any = None, method: str = "POST",
+        path: str | None = None, query: str | Mapping[str, Any] | None = None, traceparent: str | None = None,
+        wait: float | None = None,
     ) -> KeyedRequest | Reply:  # fmt: skip
         """A client's request, or the problem that answers it."""
         keyed_request.check_words(key=key, tenant=tenant)
@@ -250,13 +221,10 @@ class Operation(Generic[P]):
         except BodyInvalid as error:
             return replies.problem(reading.body_problem(error))
 
-    def _inline(
-        self, params: Any, key: str | None, tenant: str, body: Any, path: str | None,
-        query: str | Mapping[str, Any] | None,
-    ) -> tuple[Background, KeyedRequest | Reply, Preparing]:  # fmt: skip
-        said = self.definition.written(params) if body is None else body
-        request = self.request_or_problem(key=key, tenant=tenant, body=said, method="POST", path=path, query=query)
-        return self.inline_of(request, params)
+    def _inline(self, params: Any, request: InlineRequest) -> tuple[ApplicationLoop, KeyedRequest | Reply, Preparing]:
+        if request.get("body") is None:
+            request["body"] = self.definition.written(params)
+        return self.inline_of(self.request_or_problem(**request), params)
 
     def _prepare(self, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None) -> Prepared:
         return prepare(

@@ -7,7 +7,7 @@ pydantic checks the values (`outbox/config`), and a test holds that both know th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, Required, TypeAlias, TypedDict
 
 from idem.outbox.domain.contract import OnUnsettleable, Strategy, ValueAtRisk
 from idem.outbox.domain.sending import AskAbout, Send
@@ -16,6 +16,31 @@ SecondsOrText: TypeAlias = float | str
 """Seconds, or a text with units: `90`, `"15m"`, `"72h"`."""
 Table: TypeAlias = Mapping[str, Any]
 """A table of idem.toml as a mapping, e.g. `{"carrier": "header", "name": "Idempotency-Key"}`."""
+
+
+class ClientRequest(TypedDict, total=False):
+    """A client's request, outside of FastAPI. `body` is the client's: JSON as bytes or value, or other bytes.
+
+    Defaults: tenant `default`, method `POST`, nothing for the rest.
+    """
+
+    key: Required[str | None]
+    tenant: str
+    body: Any
+    method: str
+    path: str | None
+    query: str | Mapping[str, Any] | None
+    traceparent: str | None
+
+
+class InlineRequest(TypedDict, total=False):
+    """The request of an inline call. Without a `body` of a client the fingerprint is of the params."""
+
+    key: Required[str | None]
+    tenant: str
+    body: Any
+    path: str | None
+    query: str | Mapping[str, Any] | None
 
 
 class OperationOptions(TypedDict, total=False):

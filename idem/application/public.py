@@ -1,38 +1,20 @@
 """The names that `idem` itself exports, and where they are."""
 
-from idem.application.app import Idem
-from idem.application.call import AsyncCall, Call
-from idem.application.misuse import Misuse
-from idem.application.operation import Operation
-from idem.application.replies import response
-from idem.outbox.domain.contract import ProviderRequest as Request
-from idem.outbox.domain.decisions import Decision
-from idem.outbox.domain.operation import Answer
-from idem.outbox.handlers.handler import Settled
-from idem.outbox.values.errors import (
-    ConfigError,
-    IdemError,
-    KeyInvalid,
-    ParamsInvalid,
-    RetryTransaction,
-    StoreUnavailable,
-)
+from idem.application.app import Idem as Idem
+from idem.application.call import AsyncCall as AsyncCall
+from idem.application.call import Call as Call
+from idem.application.misuse import Misuse as Misuse
+from idem.application.operation import Operation as Operation
+from idem.application.replies import response as response
+from idem.outbox.domain import contract as _contract
+from idem.outbox.domain.decisions import Decision as Decision
+from idem.outbox.domain.operation import Answer as Answer
+from idem.outbox.handlers.handler import Settled as Settled
+from idem.outbox.values.errors import ConfigError as ConfigError
+from idem.outbox.values.errors import IdemError as IdemError
+from idem.outbox.values.errors import KeyInvalid as KeyInvalid
+from idem.outbox.values.errors import ParamsInvalid as ParamsInvalid
+from idem.outbox.values.errors import RetryTransaction as RetryTransaction
+from idem.outbox.values.errors import StoreUnavailable as StoreUnavailable
 
-__all__ = [
-    "Answer",
-    "AsyncCall",
-    "Call",
-    "ConfigError",
-    "Decision",
-    "Idem",
-    "IdemError",
-    "KeyInvalid",
-    "Misuse",
-    "Operation",
-    "ParamsInvalid",
-    "Request",
-    "RetryTransaction",
-    "Settled",
-    "StoreUnavailable",
-    "response",
-]
+Request = _contract.ProviderRequest

@@ -16,7 +16,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from idem.outbox.api import openapi, responses
-from idem.outbox.api.endpoints import ClientGone, Service
+from idem.outbox.api.client_wait import ClientGone
+from idem.outbox.api.endpoints import Service
 from idem.outbox.api.store import Store
 from idem.outbox.api.waiting import Waiters
 from idem.outbox.config.api_settings import ApiSettings
@@ -26,7 +27,8 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.problem_catalogue import PROBLEMS
 from idem.outbox.http_server import descriptors, problems
 from idem.outbox.http_server.problems import JSON, ProblemError, encoded
-from idem.outbox.observe import daemon_events, metrics, telemetry
+from idem.outbox.http_server.side_server import metrics_page
+from idem.outbox.observe import telemetry
 from idem.outbox.tenants.authentication import Callers
 from idem.outbox.tenants.limits import TenantLimits
 from idem.outbox.tenants.shares import UnderWay
@@ -74,7 +76,7 @@ class Api:
                       DELETE=service.cancel),
                 route("/healthz", GET=alive),
                 route("/readyz", GET=self._ready),
-                *([route("/metrics", GET=_metrics)] if settings.metrics else []),
+                *([route("/metrics", GET=metrics_page)] if settings.metrics else []),
                 *([route("/openapi.json", GET=self._openapi)] if settings.openapi else []),
                 route("/problems/{code}", GET=_problem),
                 *more,
@@ -185,12 +187,6 @@ def _internal_error() -> Response:
 async def alive(_: Request) -> Response:
     """`GET /healthz`: this process answers."""
     return Response(encoded({"alive": True}), media_type=JSON)
-
-
-async def _metrics(_: Request) -> Response:
-    text, media_type = metrics.exposition()
-    daemon_events.metric_files(metrics.unreadable)
-    return Response(text, headers={"Content-Type": media_type})
 
 
 async def _problem(request: Request) -> Response:

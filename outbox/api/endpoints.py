@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +13,10 @@ from starlette.responses import Response
 
 from idem.outbox.accept.known_keys import Retry
 from idem.outbox.accept.prepare import Prepared
-from idem.outbox.accept.status import AtRest, RequestIdentity, Status
+from idem.outbox.accept.status import AtRest, Status
 from idem.outbox.api import answers, intents, queries, reading, suspicious, tenant_search
 from idem.outbox.api.answers import AnswerContext
+from idem.outbox.api.client_wait import wait_for
 from idem.outbox.api.large_bodies import HEAVY
 from idem.outbox.api.request import RawRequest, RequestReader
 from idem.outbox.api.responses import response
@@ -35,8 +36,6 @@ from idem.outbox.domain.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.domain.states import KeyState
-from idem.outbox.http_server.connections import ENDED
 from idem.outbox.http_server.problems import JSON, ProblemError, encoded
 from idem.outbox.observe import telemetry
 from idem.outbox.operator import actions
@@ -47,28 +46,21 @@ from idem.outbox.tenants.shares import RETRY_AFTER, UnderWay
 from idem.outbox.values.errors import OperatorRefused
 
 
+@dataclass(eq=False, repr=False)
 class Service:
     """Everything behind `/v1`. Holds no state of a request."""
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        settings: ApiSettings,
-        store: Store,
-        callers: Callers,
-        limits: TenantLimits,
-        waiters: Waiters,
-        under_way: UnderWay,
-        nudge: Nudge | None = None,
-    ) -> None:
-        self._catalogue = catalogue
-        self._settings = settings
-        self._store = store
-        self._callers = callers
-        self._limits, self._under_way = limits, under_way
-        self._waiters = waiters
-        self._nudge = nudge
-        self._asking = RequestReader(catalogue, settings, store)
+    catalogue: Catalogue
+    settings: ApiSettings
+    store: Store
+    callers: Callers
+    limits: TenantLimits
+    waiters: Waiters
+    under_way: UnderWay
+    nudge: Nudge | None = None
+
+    def __post_init__(self) -> None:
+        self._asking = RequestReader(self.catalogue, self.settings, self.store)
 
     async def ask(self, request: Request) -> Response:
         """`POST /v1/intents/{operation}`"""
@@ -77,11 +69,11 @@ class Service:
             return await self._asked(request, caller, request.path_params["operation"])
         except ProblemError as error:
             if misuse := MISUSES.get(error.problem.code):
-                self._limits.count(caller.tenant, misuse)
+                self.limits.count(caller.tenant, misuse)
             raise
 
     async def _asked(self, request: Request, caller: Caller, name: str) -> Response:
-        operation = self._catalogue.operations.get(name)
+        operation = self.catalogue.operations.get(name)
         gone: ProblemError | None = None
         if operation is None or operation.kind != "provider":
             # Inline and local operations are their application's own: no worker could make their call.
@@ -90,12 +82,12 @@ class Service:
             decided, fingerprint = await self._decided(request, caller, name, said)
         self._count(caller, name, said.key, decided)
         await self._sweep(caller.tenant, decided)
-        status, waited, seconds = decided, None, reading.wait(request, self._settings.wait_cap)
+        status, waited, seconds = decided, None, reading.wait(request, self.settings.wait_cap)
         if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
             place = (caller.tenant, name, said.key, fingerprint)
-            status, waited = await self._wait(request, place, seconds), int(seconds)
-        known = operation or self._catalogue.cautious(name, "").operation
-        asked = AnswerContext(known, self._settings.profile, waited, caller.label)
+            status, waited = await wait_for(self.waiters, request, place, seconds), int(seconds)
+        known = operation or self.catalogue.cautious(name, "").operation
+        asked = AnswerContext(known, self.settings.profile, waited, caller.label)
         return response(answers.answer(asked, status, repeated=not isinstance(decided, Accepted | Retrying)))
 
     async def _decided(self, request: Request, caller: Caller, name: str, said: RawRequest) -> tuple[Status, str]:
@@ -104,23 +96,23 @@ class Service:
             return await self._recalled(request, caller, name, said, said.refused)
         if kind := suspicious.kind(said.key):
             telemetry.suspicious_key(kind)
-            self._limits.count(caller.tenant, TenantCounter.SUSPICIOUS_KEY)
+            self.limits.count(caller.tenant, TenantCounter.SUSPICIOUS_KEY)
         try:
-            prepared = await self._asking.prepared(request, caller, self._catalogue.operations[name], said)
+            prepared = await self._asking.prepared(request, caller, self.catalogue.operations[name], said)
         except ProblemError as refused:
             if refused.problem.code not in ("params_invalid", "body_invalid"):
                 raise
             return await self._recalled(request, caller, name, said, refused)
-        may_create = self._limits.may_create(caller.tenant)
+        may_create = self.limits.may_create(caller.tenant)
         decided: Decision | Limited | None = None
         try:
-            decided = await self._store.decide(prepared, may_create=may_create is None)
+            decided = await self.store.decide(prepared, may_create=may_create is None)
             if isinstance(decided, Mismatch) and (composed := await self._as_stored(prepared, decided)) is not None:
                 prepared = composed
-                decided = await self._store.decide(prepared, may_create=may_create is None)
+                decided = await self.store.decide(prepared, may_create=may_create is None)
         finally:
             if may_create is None and not isinstance(decided, Accepted):
-                self._limits.not_created(caller.tenant)
+                self.limits.not_created(caller.tenant)
         if isinstance(decided, Limited):
             assert may_create is not None
             self._count(caller, name, said.key, decided)
@@ -145,8 +137,8 @@ class Service:
         caller = await self._caller(request)
         query = queries.parameters(request, queries.LISTED)
         limit = queries.limit(query.get("limit"))
-        state = queries.one_of("state", query.get("state"), [each for each in KeyState if each != KeyState.EXPIRED])
-        operation = queries.one_of("operation", query.get("operation"), sorted(self._catalogue.operations))
+        state = queries.one_of("state", query.get("state"), intents.STATES)
+        operation = queries.one_of("operation", query.get("operation"), sorted(self.catalogue.operations))
         key, before = queries.key(query.get("key"), operation), queries.intent("before", query.get("before"))
         wanted = queries.search(query)
 
@@ -157,7 +149,7 @@ class Service:
             page = await intents.intents(connection, caller.tenant, key=key, **more)
             return page, page[-1]["id"] if len(page) == limit else None
 
-        found, following = await self._store.run(work, caller.tenant)
+        found, following = await self.store.run(work, caller.tenant)
         return Response(encoded({"intents": found, "next": following}), media_type=JSON)
 
     async def cancel(self, request: Request) -> Response:
@@ -170,13 +162,13 @@ class Service:
                 return None
             if found["outcome"] != "cancelled":
                 await actions.cancel(
-                    connection, self._catalogue, intent,
+                    connection, self.catalogue, intent,
                     by=f"token {caller.label}", reason="cancelled by the client", source="client",
                 )  # fmt: skip
             return _cancelled(intent)
 
         try:
-            done = await self._store.run(work, caller.tenant)
+            done = await self.store.run(work, caller.tenant)
         except OperatorRefused:
             done = await self._cancelled_by_another(caller.tenant, intent)
         if done is None:
@@ -184,18 +176,18 @@ class Service:
         return Response(encoded(done), media_type=JSON)
 
     async def _caller(self, request: Request) -> Caller:
-        caller = await self._store.guarded(self._callers.caller(request.headers.getlist("authorization")))
+        caller = await self.store.guarded(self.callers.caller(request.headers.getlist("authorization")))
         if caller is None:
             raise ProblemError(
                 "unauthorized", "Send a valid token: `Authorization: Bearer …`.",
                 headers={"WWW-Authenticate": 'Bearer realm="idem"'},
             )  # fmt: skip
-        self._limits.count(caller.tenant, TenantCounter.REQUESTS)
-        wait = self._limits.admit(caller.tenant)
-        if wait is None and not self._under_way.begin(caller.tenant):
+        self.limits.count(caller.tenant, TenantCounter.REQUESTS)
+        wait = self.limits.admit(caller.tenant)
+        if wait is None and not self.under_way.begin(caller.tenant):
             wait = RETRY_AFTER
         if wait is not None:
-            self._limits.count(caller.tenant, TenantCounter.LIMITED)
+            self.limits.count(caller.tenant, TenantCounter.LIMITED)
             raise ProblemError(
                 "too_many_requests", "Your account sends more requests than its limit allows.", retry_after=wait
             )
@@ -209,9 +201,9 @@ class Service:
         Raises `refused` where the key is new, and for a body that is no JSON.
         """
         retry = Retry(caller.tenant, name, said.key, None, query=reading.query(request), caller=caller.label)
-        known = self._catalogue.operations.get(name)
+        known = self.catalogue.operations.get(name)
         try:
-            found = await self._store.recall(retry, known, lambda stored: self._asking.composed_as(stored, said, retry))
+            found = await self.store.recall(retry, known, lambda stored: self._asking.composed_as(stored, said, retry))
         except ProblemError as error:
             raise (refused if error.problem.code == "body_invalid" else error) from None
         if found is None:
@@ -224,40 +216,20 @@ class Service:
         """End a claim whose lease has expired when a request meets it, so that the reconciler looks it up."""
         if isinstance(decided, Unknown) and decided.lease_over:
             intent = decided.intent_id
-            await self._store.run(lambda line: sweep_of(line, self._catalogue, intent, daemon="api"), tenant)
+            await self.store.run(lambda line: sweep_of(line, self.catalogue, intent, daemon="api"), tenant)
 
     def _count(self, caller: Caller, name: str, key: str, decided: Status | Limited) -> None:
         if not isinstance(decided, AtRest):
             telemetry.accepted(caller.tenant, name, key, decided)
         if misuse := COUNTED.get(type(decided)):
-            self._limits.count(caller.tenant, misuse)
+            self.limits.count(caller.tenant, misuse)
         if isinstance(decided, Accepted):
-            self._limits.created(caller.tenant)
-        if self._nudge is not None and isinstance(decided, Accepted | Retrying):
-            self._nudge.wake()
-
-    async def _wait(self, request: Request, asked: RequestIdentity, seconds: float) -> Status:
-        """Wait for the final answer, at most as long as the client asked. The wait ends when the client disconnects; a
-        client that has closed its sending side may still read, so it gets the present status at once."""
-        waiting = asyncio.create_task(self._waiters.wait(asked, seconds))
-        gone = asyncio.create_task(_gone(request))
-        ended = asyncio.create_task(_ended(request))
-        try:
-            await asyncio.wait({waiting, gone, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done() and ended.done():
-                waiting.cancel()
-                waiting = asyncio.create_task(self._waiters.wait(asked, 0.0))
-                await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                raise ClientGone
-            return waiting.result()
-        finally:
-            gone.cancel()
-            ended.cancel()
-            waiting.cancel()
+            self.limits.created(caller.tenant)
+        if self.nudge is not None and isinstance(decided, Accepted | Retrying):
+            self.nudge.wake()
 
     async def _found(self, tenant: str, intent: UUID) -> dict[str, Any] | None:
-        return await self._store.run(lambda connection: intents.intent(connection, tenant, intent), tenant)
+        return await self.store.run(lambda connection: intents.intent(connection, tenant, intent), tenant)
 
     async def _cancelled_by_another(self, tenant: str, intent: UUID) -> dict[str, Any] | None:
         found = await self._found(tenant, intent)
@@ -269,10 +241,6 @@ class Service:
             f"It is {state}: only a request that was certainly not sent can be cancelled.",
             intent=intent,
         )
-
-
-class ClientGone(Exception):
-    """The client disconnected; accepted work continues."""
 
 
 MISUSES = {
@@ -294,16 +262,6 @@ COUNTED = {
 
 def _cancelled(intent: UUID) -> dict[str, Any]:
     return {"id": str(intent), "state": "completed", "outcome": "cancelled"}
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _ended(request: Request) -> None:
-    event: asyncio.Event = getattr(request.state, ENDED, None) or asyncio.Event()
-    await event.wait()
 
 
 def _intent(request: Request) -> UUID:

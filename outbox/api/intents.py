@@ -97,16 +97,13 @@ SELECT {LISTED}
             ORDER BY p.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
 """  # noqa: S608
-INTENT_OF_KEY = """
-SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
-       n.created_at, n.settled_at, CASE WHEN k.state <> 'expired' THEN k.expires_at END AS expires_at
-  FROM idem.idempotency_keys k
-  JOIN idem.intents n ON n.id = k.intent_id
-  LEFT JOIN idem.outbox o ON o.intent_id = n.id
- WHERE k.tenant_id = %(tenant)s AND k.operation = %(operation)s AND k.idempotency_key = %(key)s
+INTENT_OF_KEY = f"""
+SELECT {LISTED}
+ WHERE n.id = (SELECT i.intent_id FROM idem.idempotency_keys i
+                WHERE i.tenant_id = %(tenant)s AND i.operation = %(operation)s AND i.idempotency_key = %(key)s)
    AND n.id < %(before)s AND (%(state)s::text IS NULL OR n.state = %(state)s)
- ORDER BY n.id DESC LIMIT %(limit)s
-"""
+ LIMIT %(limit)s
+"""  # noqa: S608
 
 
 async def intents(

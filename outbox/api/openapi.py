@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from idem.outbox.api.examples import example
-from idem.outbox.api.schemas import ACCEPTED, INTENT, PROBLEM
+from idem.outbox.api.intents import STATES
+from idem.outbox.api.schemas import SCHEMAS
 from idem.outbox.config.api_settings import ApiSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import ANSWER_VERSION, OperationSpec
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
-from idem.outbox.domain.states import KeyState
 
 EVERYWHERE: Final = ("store_unavailable",)
 WITH_TOKEN: Final = ("unauthorized", "too_many_requests", *EVERYWHERE)
@@ -24,6 +24,9 @@ ASKING: Final = (
     "cancelled", *WITH_TOKEN,
 )  # fmt: skip
 
+TEXT: Final = {"type": "string"}
+ID: Final = TEXT | {"format": "uuid"}
+MOMENT: Final = TEXT | {"format": "date-time"}
 EXAMPLE_INTENT: Final = "0193b6a0-0000-7000-8000-000000000000"
 EXAMPLE_KEY: Final = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 
@@ -68,22 +71,14 @@ def document(catalogue: Catalogue, settings: ApiSettings) -> dict[str, Any]:
             **{f"/v1/intents/{operation.name}": {"post": _ask(operation, settings)} for operation in operations},
             "/v1/intents": {"get": _list(catalogue)},
             "/v1/intents/{intent}": {
-                "parameters": [
-                    {
-                        "name": "intent",
-                        "in": "path",
-                        "required": True,
-                        "schema": {"type": "string", "format": "uuid"},
-                        "example": EXAMPLE_INTENT,
-                    }
-                ],
+                "parameters": [_parameter("path", "intent", ID, required=True, example=EXAMPLE_INTENT)],
                 "get": _show(),
                 "delete": _cancel(),
             },
         },
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {"Problem": PROBLEM, "Intent": INTENT, "Accepted": ACCEPTED},
+            "schemas": SCHEMAS,
             "headers": {
                 name: {"description": text, "schema": {"type": "string"}}
                 for name, text in HEADERS.items()
@@ -122,7 +117,7 @@ def _ask(operation: OperationSpec, settings: ApiSettings) -> dict[str, Any]:
         },
         "content": {
             "application/json": {
-                "schema": {"$ref": "#/components/schemas/Accepted"},
+                "schema": _ref("Accepted"),
                 "example": {
                     "intent": EXAMPLE_INTENT,
                     "operation": operation.name,
@@ -137,30 +132,20 @@ def _ask(operation: OperationSpec, settings: ApiSettings) -> dict[str, Any]:
         "operationId": operation.name,
         "summary": f"Request {operation.name}",
         "parameters": [
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "required": True,
-                "description": "A new key for each request, the same key for its retries.",
-                "schema": {
-                    "type": "string",
-                    "minLength": settings.min_key_length,
-                    "maxLength": 255,
-                    "pattern": "^[!#-+\\--:<-\\[\\]-~]+$",
-                },
-                "example": EXAMPLE_KEY,
-            },
-            {
-                "name": "Prefer",
-                "in": "header",
-                "description": f"`wait=N`: wait up to N seconds for the final answer; at most {settings.wait_cap:g}.",
-                "schema": {"type": "string"},
-                "example": "wait=10",
-            },
+            _parameter(
+                "header", "Idempotency-Key",
+                TEXT | {"minLength": settings.min_key_length, "maxLength": 255, "pattern": "^[!#-+\\--:<-\\[\\]-~]+$"},
+                "A new key for each request, the same key for its retries.", required=True, example=EXAMPLE_KEY,
+            ),
+            _parameter(
+                "header", "Prefer", TEXT,
+                f"`wait=N`: wait up to N seconds for the final answer; at most {settings.wait_cap:g}.",
+                example="wait=10",
+            ),
         ],
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": dict(sorted(responses.items())),
-    }
+    }  # fmt: skip
 
 
 def _show() -> dict[str, Any]:
@@ -168,26 +153,25 @@ def _show() -> dict[str, Any]:
         "operationId": "showIntent",
         "summary": "State, answer and timeline of one intent",
         "responses": {
-            "200": _json("What idem knows about it.", {"$ref": "#/components/schemas/Intent"}),
+            "200": _json("What idem knows about it.", "Intent"),
             **_problems(("not_found", *WITH_TOKEN)),
         },
     }
 
 
 def _list(catalogue: Catalogue) -> dict[str, Any]:
-    states = [state.value for state in KeyState if state is not KeyState.EXPIRED]
     parameters: list[tuple[str, dict[str, Any], str]] = [
-        ("state", {"type": "string", "enum": states}, "Only intents in this state."),
-        ("operation", {"type": "string", "enum": sorted(catalogue.operations)}, "Only intents of this operation."),
-        ("key", {"type": "string"}, "Only the intent with this idempotency key; needs `operation`."),
-        ("provider_key", {"type": "string", "format": "uuid"}, "Only the intent whose call carries this provider key."),
-        ("reference", {"type": "string"}, "Only intents with this reference of the provider."),
-        ("label", {"type": "string"}, "Only intents with this label."),
-        ("since", {"type": "string", "format": "date-time"}, "Only intents accepted at this time or later."),
-        ("until", {"type": "string", "format": "date-time"}, "Only intents accepted before this time."),
+        ("state", TEXT | {"enum": STATES}, "Only intents in this state."),
+        ("operation", TEXT | {"enum": sorted(catalogue.operations)}, "Only intents of this operation."),
+        ("key", TEXT, "Only the intent with this idempotency key; needs `operation`."),
+        ("provider_key", ID, "Only the intent whose call carries this provider key."),
+        ("reference", TEXT, "Only intents with this reference of the provider."),
+        ("label", TEXT, "Only intents with this label."),
+        ("since", MOMENT, "Only intents accepted at this time or later."),
+        ("until", MOMENT, "Only intents accepted before this time."),
         (
             "before",
-            {"type": "string", "format": "uuid"},
+            ID,
             "Only intents older than this one: `next` of the previous page.",
         ),
         ("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Maximum number of intents."),
@@ -195,21 +179,12 @@ def _list(catalogue: Catalogue) -> dict[str, Any]:
     return {
         "operationId": "listIntents",
         "summary": "Your intents, newest first",
-        "parameters": [
-            {"name": name, "in": "query", "description": text, "schema": schema} for name, schema, text in parameters
-        ],
+        "parameters": [_parameter("query", name, schema, text) for name, schema, text in parameters],
         "responses": {
             "200": _json(
                 "A page; `next` is null on the last one. With `reference` or `label`, a page that is not the last may "
                 "hold fewer than `limit` intents, or none.",
-                {
-                    "type": "object",
-                    "required": ["intents", "next"],
-                    "properties": {
-                        "intents": {"type": "array", "items": {"$ref": "#/components/schemas/Intent"}},
-                        "next": {"type": ["string", "null"]},
-                    },
-                },
+                "Page",
             ),
             **_problems(("query_invalid", *WITH_TOKEN)),
         },
@@ -221,25 +196,23 @@ def _cancel() -> dict[str, Any]:
         "operationId": "cancelIntent",
         "summary": "Cancel a request that was certainly not sent",
         "responses": {
-            "200": _json(
-                "The request is cancelled, now or earlier.",
-                {
-                    "type": "object",
-                    "required": ["id", "state", "outcome"],
-                    "properties": {
-                        "id": {"type": "string"},
-                        "state": {"const": "completed"},
-                        "outcome": {"const": "cancelled"},
-                    },
-                },
-            ),
+            "200": _json("The request is cancelled, now or earlier.", "Cancelled"),
             **_problems(("not_found", "not_cancellable", *WITH_TOKEN)),
         },
     }
 
 
-def _json(text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": text, "content": {"application/json": {"schema": schema}}}
+def _parameter(where: str, name: str, schema: Mapping[str, Any], text: str = "", **more: Any) -> dict[str, Any]:
+    described = {"description": text} if text else {}
+    return {"name": name, "in": where, "schema": schema, **described, **more}
+
+
+def _json(text: str, schema: str) -> dict[str, Any]:
+    return {"description": text, "content": {"application/json": {"schema": _ref(schema)}}}
+
+
+def _ref(schema: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{schema}"}
 
 
 def _headers(*names: str) -> dict[str, Any]:
@@ -257,7 +230,7 @@ def _problems(codes: tuple[str, ...], settings: ApiSettings | None = None) -> di
             str(status),
             {
                 "description": "",
-                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}}},
+                "content": {MEDIA_TYPE: {"schema": _ref("Problem"), "examples": {}}},
             },
         )
         known["description"] = "; ".join(filter(None, [known["description"], problem.title]))

@@ -26,10 +26,10 @@ from idem.outbox.values.errors import BodyInvalid, ParamsInvalid, Unrenderable
 
 @dataclass(slots=True)
 class RawRequest:
-    """The content of a request: its key and the bytes of its body. What they parse to may be a thousand times as much,
-    and lives in a turn of `HEAVY` alone.
+    """The content of a request: its key and the bytes of its body.
 
-    `refused`: what is told if the key is new. The key is known then, and decides.
+    The parsed body may be a thousand times as large, so it exists only within a turn of `HEAVY`. `refused`: the problem
+    for a new key; a known key decides by itself.
     """
 
     key: str
@@ -37,24 +37,26 @@ class RawRequest:
     refused: ProblemError | None = None
 
 
+@dataclass(eq=False, repr=False)
 class RequestReader:
     """Reads requests for effects. Holds no state of a request."""
 
-    def __init__(self, catalogue: Catalogue, settings: ApiSettings, store: Store) -> None:
-        self._catalogue = catalogue
-        self._settings = settings
-        self._store = store
+    catalogue: Catalogue
+    settings: ApiSettings
+    store: Store
+
+    def __post_init__(self) -> None:
         self._large = KeyedLock()
 
     @asynccontextmanager
     async def said(
         self, request: Request, caller: Caller, name: str, gone: ProblemError | None
     ) -> AsyncIterator[RawRequest]:
-        """Key and body of a request to the operation of this name. Raises ProblemError.
+        """Read the key and the body of a request to the operation of this name. Raises ProblemError.
 
-        What the configuration asks of a request is asked of new keys alone, so that a known one keeps its answer
-        whatever it asks today. `gone`: what a new key is told where there is no such operation. Of a known key a body
-        of any size is read that could ever have been allowed: these one at a time of each tenant, until the block ends.
+        The present configuration applies to new keys only, so that a known key keeps its answer. `gone`: the problem
+        for a new key where there is no such operation. For a known key idem reads a body of any size that was ever
+        allowed: one at a time for each tenant, until the block ends.
         """
         refused = gone or _problem(lambda: reading.check_media_type(request))
         try:
@@ -62,16 +64,16 @@ class RequestReader:
         except ProblemError as error:
             raise (refused or error) from None
         said.refused = refused or _problem(lambda: reading.check_key(
-            request, said.key, strict=self._settings.strict_keys, least=self._settings.min_key_length
+            request, said.key, strict=self.settings.strict_keys, least=self.settings.min_key_length
         ))  # fmt: skip
-        if said.refused is not None and not await self._store.knows(caller.tenant, name, said.key):
+        if said.refused is not None and not await self.store.knows(caller.tenant, name, said.key):
             raise said.refused
         async with AsyncExitStack() as turn:
 
             async def more() -> int:
-                most = self._settings.max_body
+                most = self.settings.max_body
                 if said.refused is None:
-                    if not await self._store.knows(caller.tenant, name, said.key):
+                    if not await self.store.knows(caller.tenant, name, said.key):
                         return most
                     said.refused = reading.too_large(most)
                 await turn.enter_async_context(self._large.holding(caller.tenant))
@@ -86,11 +88,11 @@ class RequestReader:
 
     async def prepared(self, request: Request, caller: Caller, operation: OperationSpec, said: RawRequest) -> Prepared:
         """All that can be said about a request without the database. Raises ProblemError."""
-        secret, query, trace = await self._store.secret(), reading.query(request), reading.trace(request)
-        values = self._settings.max_values
+        secret, query, trace = await self.store.secret(), reading.query(request), reading.trace(request)
+        values = self.settings.max_values
         try:
             return await HEAVY.run(caller.tenant, len(said.body), lambda: prepare(
-                self._catalogue.operations, self._catalogue.providers, secret, tenant=caller.tenant,
+                self.catalogue.operations, self.catalogue.providers, secret, tenant=caller.tenant,
                 operation=operation.name, key=said.key, params=reading.params(said.body, values), query=query,
                 traceparent=trace, caller=caller.label,
             ))  # fmt: skip
@@ -118,7 +120,7 @@ class RequestReader:
             f"The body did not arrive completely within {seconds:.0f} seconds.",
             headers={"Connection": "close"},
         )
-        return await reading.body(request, self._settings.max_body, seconds, late, more)
+        return await reading.body(request, self.settings.max_body, seconds, late, more)
 
 
 def _problem(check: Callable[[], None]) -> ProblemError | None:

@@ -1,68 +1,100 @@
-"""JSON Schemas of the API's answers, for its own description."""
+"""What the API answers, as types, and their JSON Schemas for its own description."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from datetime import datetime
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NotRequired,  # pydantic refuses that of `typing` before Python 3.12
+)
+from uuid import UUID
 
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
+
+from idem.outbox.api.intents import STATES
 from idem.outbox.domain.problem_catalogue import PROBLEMS
-from idem.outbox.domain.states import KeyState
 
-PROBLEM: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail", "code"],
-    "properties": {
-        "type": {"type": "string", "format": "uri-reference"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "code": {"type": "string", "enum": sorted(PROBLEMS)},
-        "intent": {"type": "string", "format": "uuid"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["pointer", "detail"],
-                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
-            },
-        },
-    },
-}
-INTERIM: Final[dict[str, Any]] = {
-    "description": "Present while the provider is still working: what the operation shows its client, e.g. the "
-    "address at which a customer must act; by default the provider's reference and its word for the "
-    "state. A newer one replaces it, and the final answer removes it.",
-    "examples": [{"reference": "pay_1", "status": "requires_action"}],
-}
-ACCEPTED: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["intent", "operation", "state", "step"],
-    "properties": {
-        "intent": {"type": "string", "format": "uuid"},
-        "operation": {"type": "string"},
-        "state": {"const": "in_progress"},
-        "step": {"type": "string"},
-        "interim": INTERIM,
-    },
-}
-_TIME: Final = {"type": ["string", "null"], "format": "date-time"}
-_TEXT: Final = {"type": ["string", "null"]}
-INTENT: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["id", "operation", "key", "state", "created_at"],
-    "properties": {
-        "id": {"type": "string", "format": "uuid"},
-        "operation": {"type": "string"},
-        "key": {"type": "string"},
-        "state": {"type": "string", "enum": [state.value for state in KeyState if state is not KeyState.EXPIRED]},
-        "outcome": _TEXT,
-        "step": _TEXT,
-        "label": _TEXT,
-        "provider_reference": _TEXT,
-        "created_at": _TIME,
-        "settled_at": _TIME,
-        "expires_at": _TIME,
-        "answer": {"type": ["object", "null"]},
-        "interim": INTERIM,
-        "timeline": {"type": "array", "items": {"type": "object"}},
-    },
-}
+Interim = Annotated[
+    Any,
+    Field(
+        description="Present while the provider is still working: what the operation shows its client, e.g. the "
+        "address at which a customer must act; by default the provider's reference and its word for the "
+        "state. A newer one replaces it, and the final answer removes it.",
+        examples=[{"reference": "pay_1", "status": "requires_action"}],
+    ),
+]
+
+
+class InvalidParam(TypedDict):
+    """One mistake in the params: where, and what is wrong."""
+
+    pointer: str
+    detail: str
+
+
+class Problem(TypedDict):
+    """A problem of RFC 9457."""
+
+    type: Annotated[str, Field(json_schema_extra={"format": "uri-reference"})]
+    title: str
+    status: int
+    detail: str
+    code: Annotated[str, Field(json_schema_extra={"enum": [*sorted(PROBLEMS)]})]
+    intent: NotRequired[UUID]
+    errors: NotRequired[list[InvalidParam]]
+
+
+class Accepted(TypedDict):
+    """A request that is stored and has no final answer yet."""
+
+    intent: UUID
+    operation: str
+    state: Literal["in_progress"]
+    step: str
+    interim: NotRequired[Interim]
+
+
+class Intent(TypedDict):
+    """What idem knows about an intent; a list leaves the answer and the timeline out."""
+
+    id: UUID
+    operation: str
+    key: str
+    state: Annotated[str, Field(json_schema_extra={"enum": STATES})]
+    outcome: NotRequired[str | None]
+    step: NotRequired[str | None]
+    label: NotRequired[str | None]
+    provider_reference: NotRequired[str | None]
+    created_at: datetime
+    settled_at: NotRequired[datetime | None]
+    expires_at: NotRequired[datetime | None]
+    answer: NotRequired[dict[str, Any] | None]
+    interim: NotRequired[Interim]
+    timeline: NotRequired[list[dict[str, Any]]]
+
+
+class Page(TypedDict):
+    """A page of intents; `next` is null on the last one."""
+
+    intents: list[Intent]
+    next: str | None
+
+
+class Cancelled(TypedDict):
+    """A request that was cancelled, now or earlier."""
+
+    id: str
+    state: Literal["completed"]
+    outcome: Literal["cancelled"]
+
+
+_, _schemas = TypeAdapter.json_schemas(
+    [(each, "serialization", TypeAdapter(each)) for each in (Problem, Accepted, Page, Cancelled)],
+    ref_template="#/components/schemas/{model}",
+)
+SCHEMAS: Final[dict[str, Any]] = _schemas["$defs"]
+"""The schemas by name, as they stand under `components` of the description."""

@@ -8,7 +8,7 @@ next `SCANNED` of them by the index, and says where it has stopped.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from psycopg import AsyncConnection
@@ -21,42 +21,37 @@ from idem.outbox.operator.search import span
 SCANNED: Final = 5000
 """Intents of one reference or one label that a page scans. At least the largest page."""
 
-# A range over all columns of the index, as in `ledger.INTENTS`: with any statistics it is read by this index, in its
-# order. What is looked at is filtered afterwards.
-BY_REFERENCE = """
+
+def _filters(row: LiteralString) -> LiteralString:
+    return f"""
+                AND CASE WHEN %(label)s::text IS NULL THEN true ELSE coalesce({row}.label = %(label)s, false) END
+                AND CASE WHEN %(state)s::text IS NULL THEN true ELSE {row}.state = %(state)s END
+                AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE {row}.operation = %(operation)s END"""
+
+
+def _by(column: LiteralString, indexed: LiteralString, value: LiteralString) -> LiteralString:
+    # A range over all columns of the index, as in `ledger.INTENTS`: with any statistics it is read by this index, in
+    # its order. What is looked at is filtered afterwards.
+    return f"""
 WITH looked AS MATERIALIZED (
     SELECT m.id, m.state, m.operation, m.label FROM idem.intents m
-     WHERE (m.provider_reference, m.tenant_id, m.id) >= (%(reference)s, %(tenant)s, %(low)s::uuid)
-       AND (m.provider_reference, m.tenant_id, m.id) < (%(reference)s, %(tenant)s, %(before)s)
-       AND m.provider_reference IS NOT NULL
-     ORDER BY m.provider_reference DESC, m.tenant_id DESC, m.id DESC LIMIT %(scanned)s
+     WHERE ({indexed}, m.tenant_id, m.id) >= ({value}, %(tenant)s, %(low)s::uuid)
+       AND ({indexed}, m.tenant_id, m.id) < ({value}, %(tenant)s, %(before)s)
+       AND {column} IS NOT NULL
+     ORDER BY {indexed} DESC, m.tenant_id DESC, m.id DESC LIMIT %(scanned)s
 )
 SELECT ARRAY(SELECT l.id FROM looked l
-              WHERE CASE WHEN %(label)s::text IS NULL THEN true ELSE coalesce(l.label = %(label)s, false) END
-                AND CASE WHEN %(state)s::text IS NULL THEN true ELSE l.state = %(state)s END
-                AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE l.operation = %(operation)s END
+              WHERE true{_filters("l")}
               ORDER BY l.id DESC LIMIT %(limit)s) AS ids,
        CASE WHEN (SELECT count(*) FROM looked) = %(scanned)s THEN (SELECT l.id FROM looked l ORDER BY l.id LIMIT 1) END
            AS stopped_at
-"""
-BY_LABEL = """
-WITH looked AS MATERIALIZED (
-    SELECT m.id, m.state, m.operation, m.label FROM idem.intents m
-     WHERE (left(m.label, 200), m.tenant_id, m.id) >= (left(%(label)s::text, 200), %(tenant)s, %(low)s::uuid)
-       AND (left(m.label, 200), m.tenant_id, m.id) < (left(%(label)s::text, 200), %(tenant)s, %(before)s)
-       AND m.label IS NOT NULL
-     ORDER BY left(m.label, 200) DESC, m.tenant_id DESC, m.id DESC LIMIT %(scanned)s
-)
-SELECT ARRAY(SELECT l.id FROM looked l
-              WHERE l.label = %(label)s
-                AND CASE WHEN %(state)s::text IS NULL THEN true ELSE l.state = %(state)s END
-                AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE l.operation = %(operation)s END
-              ORDER BY l.id DESC LIMIT %(limit)s) AS ids,
-       CASE WHEN (SELECT count(*) FROM looked) = %(scanned)s THEN (SELECT l.id FROM looked l ORDER BY l.id LIMIT 1) END
-           AS stopped_at
-"""
+"""  # noqa: S608
+
+
+BY_REFERENCE = _by("m.provider_reference", "m.provider_reference", "%(reference)s")
+BY_LABEL = _by("m.label", "left(m.label, 200)", "left(%(label)s::text, 200)")
 # A provider key belongs to one call, earlier generations included; a producer may write the same one again.
-BY_PROVIDER_KEY = """
+BY_PROVIDER_KEY = f"""
 WITH looked AS MATERIALIZED (
     SELECT r.intent_id AS id FROM idem.requests r WHERE r.provider_key = %(key)s LIMIT %(scanned)s
 )
@@ -64,13 +59,10 @@ SELECT ARRAY(SELECT m.id FROM idem.intents m
               WHERE m.id IN (SELECT l.id FROM looked l) AND m.tenant_id = %(tenant)s
                 AND m.id >= %(low)s::uuid AND m.id < %(before)s
                 AND CASE WHEN %(reference)s::text IS NULL THEN true
-                         ELSE coalesce(m.provider_reference = %(reference)s, false) END
-                AND CASE WHEN %(label)s::text IS NULL THEN true ELSE coalesce(m.label = %(label)s, false) END
-                AND CASE WHEN %(state)s::text IS NULL THEN true ELSE m.state = %(state)s END
-                AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE m.operation = %(operation)s END
+                         ELSE coalesce(m.provider_reference = %(reference)s, false) END{_filters("m")}
               ORDER BY m.id DESC LIMIT %(limit)s) AS ids,
        NULL::uuid AS stopped_at
-"""
+"""  # noqa: S608
 FOUND = f"""
 SELECT {LISTED}
  WHERE n.id = ANY (%(ids)s)
@@ -92,9 +84,9 @@ async def intents(
     before: UUID | None = None,
     limit: int = 100,
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """A page of those that all of this is true of, newest first, and the `before` of the next page.
+    """A page of the intents that match every given term, newest first, and the `before` of the next page.
 
-    A page may have fewer than `limit`, and a next one all the same. None: there is no next page.
+    A page may hold fewer than `limit` intents although a next page exists. None: there is no next page.
     """
     low, high = span(since, until)
     before = min(before or ledger.NEWEST, high)

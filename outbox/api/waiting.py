@@ -43,7 +43,7 @@ class Waiters:
         return len(self._waiting)
 
     async def wait(self, request: RequestIdentity, seconds: float) -> Status:
-        """The end of a request, or how it stands when `seconds` are over. Raises ProblemError if nobody can say."""
+        """The end of a request, or its status after `seconds`. Raises ProblemError if the database cannot answer."""
         self._somebody.set()
         found = await self._waiting.wait(request, 0.0 if self._closing else seconds, ours=False)
         return InProgress(None, None, accept.MINIMUM_RETRY_AFTER) if found is None else found

@@ -8,6 +8,7 @@ little when a plan was made is read whole by it for as long as it lives.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -27,7 +28,18 @@ from idem.outbox.database.server_errors import REFUSED, DatabaseAway, away
 from idem.outbox.database.session import Timeouts
 from idem.outbox.values.errors import ConfigError, StoreUnavailable, one_line
 
-__all__ = ["AWAY", "REFUSED", "Database", "DatabaseAway", "Hook", "Timeouts", "is_true", "records", "within"]
+__all__ = [
+    "AWAY",
+    "REFUSED",
+    "Database",
+    "DatabaseAway",
+    "Hook",
+    "Timeouts",
+    "fields_of",
+    "is_true",
+    "records",
+    "within",
+]
 
 # The pool writes a line for each failed attempt to connect; the daemons write one for each outage.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR + 1)
@@ -226,3 +238,8 @@ async def is_true(connection: AsyncConnection[Any], question: LiteralString, val
 def records(connection: AsyncConnection[Any]) -> AsyncCursor[Any]:
     """A cursor whose rows are named tuples of the statement's own column names."""
     return connection.cursor(row_factory=namedtuple_row)
+
+
+def fields_of(row: Any, record: type[Any]) -> dict[str, Any]:
+    """The columns of a row (of `records`) that are fields of a dataclass, by name."""
+    return {each.name: getattr(row, each.name) for each in dataclasses.fields(record) if each.name in row._fields}

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from starlette.responses import Response
+
 from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.observe import telemetry
 
@@ -32,7 +34,11 @@ class Gate:
             names = {name for name, _ in scope["headers"]}
             if {b"content-length", b"transfer-encoding"} <= names:
                 telemetry.refused_request("framing_invalid")
-                await _refuse(send)
+                answer = ProblemError(
+                    "framing_invalid", "Content-Length and Transfer-Encoding were both sent.",
+                    headers={"Connection": "close"},
+                ).answer()  # fmt: skip
+                await Response(answer.body, answer.status, dict(answer.headers))(scope, receive, send)
                 return
             _to_origin_form(scope)
             _keep_encoded_slashes(scope)
@@ -60,13 +66,3 @@ def _keep_encoded_slashes(scope: Scope) -> None:
     raw: bytes = scope["raw_path"]
     if ENCODED_SLASH.search(raw):
         scope["path"] = unquote(ENCODED_SLASH.sub(b"%252F", raw).decode("ascii", "replace"))
-
-
-async def _refuse(send: AsgiSend) -> None:
-    answer = ProblemError(
-        "framing_invalid", "Content-Length and Transfer-Encoding were both sent.", headers={"Connection": "close"}
-    ).answer()
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
-    headers.append((b"content-length", str(len(answer.body)).encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent import futures
 from typing import Final
 
 from starlette.applications import Starlette
@@ -16,6 +16,7 @@ from starlette.routing import Route
 from idem.outbox.http_server.problems import JSON, encoded
 from idem.outbox.http_server.serving import listen, serve_on
 from idem.outbox.observe import daemon_events, metrics
+from idem.outbox.values.background_loop import BackgroundLoop
 
 CONNECTIONS: Final = 32
 """Connections at once: those who ask here are a scraper and an orchestrator."""
@@ -49,37 +50,30 @@ class Beside:
     """
 
     def __init__(self, host: str, port: int, health: Health | None = None, *, name: str = "metrics") -> None:
-        routes = [Route("/metrics", _metrics)]
+        routes = [Route("/metrics", metrics_page)]
         if health is not None:
             routes.append(Route("/healthz", _said(lambda: {"alive": health.alive})))
             routes.append(Route("/readyz", _said(lambda: {"ready": health.alive and not health.draining})))
-        self._app = Starlette(routes=routes)
         self._socket = listen(host, port)
         self.host, self.port = self._socket.getsockname()[:2]
-        self._name = name
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._up = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="beside", daemon=True)
-        self._thread.start()
-        self._up.wait(10)
+        self._stop = asyncio.Event()
+        self._loop = BackgroundLoop("beside")
+        app = Starlette(routes=routes)
+        self._serving = self._loop.send(serve_on(self._socket, app, self._stop, name=name, most=CONNECTIONS))
 
     def close(self) -> None:
         """Listen no more."""
-        if self._loop is not None and self._stop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(5)
 
-    def _run(self) -> None:
-        asyncio.run(self._serve())
+        async def stop() -> None:
+            self._stop.set()
 
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self._up.set()
-        await serve_on(self._socket, self._app, self._stop, name=self._name, most=CONNECTIONS)
+        self._loop.call(stop())
+        futures.wait([self._serving], timeout=5)
+        self._loop.close()
 
 
-async def _metrics(_: Request) -> Response:
+async def metrics_page(_: Request) -> Response:
+    """`GET /metrics`: of this process, or of its group."""
     text, media_type = metrics.exposition()
     daemon_events.metric_files(metrics.unreadable)
     return Response(text, headers={"Content-Type": media_type, "Cache-Control": "no-store"})

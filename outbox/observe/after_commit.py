@@ -1,7 +1,7 @@
 """Emits each change of state once after its commit: the log line `transition` and its metrics.
 
-The statement that writes a change returns what is told of it, so nothing is asked for twice. The evidence row is the
-record: where the answer to a COMMIT is lost, it has what no line says.
+The statement that writes a change returns what is emitted, so idem asks for nothing twice. The evidence row is the
+record: if the answer to a COMMIT is lost, only the evidence shows the change.
 """
 
 from __future__ import annotations
@@ -138,17 +138,9 @@ def _count_asking(what: Moved, source: str, to_status: str) -> None:
 
 
 def _how(source: str, kind: str, seen: str | None) -> str:
-    match source, kind:
-        case "reconciler", _ if seen == "absent":
-            return "absent"
-        case "reconciler", "replay":
-            return "replay"
-        case "reconciler", _:
-            return "look"
-        case "worker", _:
-            return "late_result"
-        case _:
-            return source
+    if source == "reconciler":
+        return "absent" if seen == "absent" else "replay" if kind == "replay" else "look"
+    return "late_result" if source == "worker" else source
 
 
 def dead_letter(intent: UUID | None, reason: str) -> None:

@@ -71,7 +71,7 @@ def _state(error: BaseException) -> str | None:
 
 
 def heartbeats_missed(daemon: str, missed: int) -> None:
-    """How many signs of life in a row have failed."""
+    """How many heartbeats in a row have failed."""
     metrics.HEARTBEATS_MISSED.labels(daemon).set(missed)
 
 

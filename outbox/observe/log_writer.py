@@ -1,7 +1,7 @@
 """Writes log lines for a reader that may be slow, stuck or gone: a writer never waits, and unread lines are lost.
 
-A pipe whose reader has stopped takes no more than it holds; a write to it waits, and with it would wait whatever the
-process is there for. So a thread of its own writes, from a queue with a bound, and lost lines are counted.
+If the reader of a pipe stops, the pipe fills up and a write to it blocks. So a thread of its own writes from a bounded
+queue, and idem counts the lost lines.
 """
 
 from __future__ import annotations

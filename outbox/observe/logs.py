@@ -82,7 +82,8 @@ def _in_loop() -> bool:
 
 
 class _Lines:
-    """Writes lines, and never raises: a reader that has gone or a full disk must not undo what a line tells of."""
+    """Writes lines and never raises: a reader that has gone or a full disk must not undo the work that a line
+    reports."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

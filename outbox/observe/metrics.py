@@ -1,15 +1,15 @@
-"""Every Prometheus metric of idem, and how they are read: of this process, or of all processes of a group together.
+"""Every Prometheus metric of idem, and how to read them: of this process, or of all processes of a group together.
 
-Label values come from closed sets or from the configuration: never a tenant, a key or an id. Where
-`PROMETHEUS_MULTIPROC_DIR` is set each process writes into files there, and whoever is asked adds them up; no series
-names a process, so a restart makes none.
+Label values come from closed sets or from the configuration: never a tenant, a key or an id. If
+`PROMETHEUS_MULTIPROC_DIR` is set, each process writes into files there, and the process that serves `/metrics` adds
+them up. No series names a process, so a restart adds none.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,21 @@ DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 if os.environ.get(DIRECTORY):
     metric_files.install()
 LANE = ["provider", "account"]
+WHAT = ["what", *LANE]
 CALL_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 HTTP_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SETTLE_BUCKETS = (1, 5, 15, 30, 60, 300, 900, 3600, 6 * 3600, 86400, 3 * 86400, 10 * 86400)
+
+
+def _newest(name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+    """A gauge of the whole database: of several processes, the one that has set it last counts."""
+    return Gauge(name, text, labels, multiprocess_mode="mostrecent")
+
+
+def _sum(name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+    """A gauge of each process: those of all live processes are added up."""
+    return Gauge(name, text, labels, multiprocess_mode="livesum")
+
 
 # What clients ask for.
 ACCEPTS = Counter(
@@ -57,7 +69,7 @@ SUSPICIOUS_KEYS = Counter(
 KEYS_REUSED = Counter(
     "idem_keys_used_after_expiry_total", "Requests with a key whose answer had expired.", ["operation"]
 )
-WAITERS = Gauge("idem_waiters", "Requests that wait until their intent is settled.", multiprocess_mode="livesum")
+WAITERS = _sum("idem_waiters", "Requests that wait until their intent is settled.")
 
 # What is called.
 CLAIMED = Counter("idem_claimed_total", "Rows claimed.", LANE)
@@ -66,14 +78,14 @@ CALLS = Counter(
     [*LANE, "outcome", "failure"],
 )  # fmt: skip
 CALL_SECONDS = Histogram("idem_call_seconds", "Duration of calls to a provider.", LANE, buckets=CALL_BUCKETS)
-OVERRUNNING = Gauge(
-    "idem_overrunning_calls", "Send and look-up functions that are still running after their deadline.", LANE,
-    multiprocess_mode="livesum",
-)  # fmt: skip
-ANOTHER_ACCOUNT = Gauge(
-    "idem_another_account", "Processes that do not serve a lane, because its credentials belong to another account.",
-    LANE, multiprocess_mode="livesum",
-)  # fmt: skip
+OVERRUNNING = _sum(
+    "idem_overrunning_calls", "Send and look-up functions that are still running after their deadline.", LANE
+)
+ANOTHER_ACCOUNT = _sum(
+    "idem_another_account",
+    "Processes that do not serve a lane, because its credentials belong to another account.",
+    LANE,
+)
 REPORTS = Counter("idem_reports_total", "Results of attempts, as reported by the holders of the claims.", ["fate"])
 LEASES_LOST = Counter("idem_leases_lost_total", "Calls that lost their claim before their result was reported.")
 SWEPT = Counter("idem_swept_total", "Claims whose lease expired.")
@@ -84,32 +96,23 @@ TRANSITIONS = Counter(
 )  # fmt: skip
 
 # What is unsettled, as the sweeper sees it.
-ROWS = Gauge(
-    "idem_unsettled", "Rows by status in lanes that are not paused; stored proofs; open dead letters.", ["what", *LANE],
-    multiprocess_mode="mostrecent",
-)  # fmt: skip
-OLDEST = Gauge(
-    "idem_oldest_age_seconds", "Age of the oldest of each kind.", ["what", *LANE], multiprocess_mode="mostrecent"
-)  # fmt: skip
-PAUSED_ROWS = Gauge("idem_paused", "Rows by status in paused lanes.", ["what", *LANE], multiprocess_mode="mostrecent")
-PAUSED_OLDEST = Gauge(
-    "idem_paused_oldest_age_seconds", "Age of the oldest of each kind in paused lanes.", ["what", *LANE],
-    multiprocess_mode="mostrecent",
-)  # fmt: skip
-OVERDUE = Gauge(
-    "idem_overdue_seconds", "How long the longest-due row has been due, by status, in lanes that are not paused.",
-    ["what", *LANE], multiprocess_mode="mostrecent",
-)  # fmt: skip
-WINDOW = Gauge(
+ROWS = _newest("idem_unsettled", "Rows by status in lanes that are not paused; stored proofs; open dead letters.", WHAT)
+OLDEST = _newest("idem_oldest_age_seconds", "Age of the oldest of each kind.", WHAT)
+PAUSED_ROWS = _newest("idem_paused", "Rows by status in paused lanes.", WHAT)
+PAUSED_OLDEST = _newest("idem_paused_oldest_age_seconds", "Age of the oldest of each kind in paused lanes.", WHAT)
+OVERDUE = _newest(
+    "idem_overdue_seconds",
+    "How long the longest-due row has been due, by status, in lanes that are not paused.",
+    WHAT,
+)
+WINDOW = _newest(
     "idem_replay_window_left_seconds",
     "The shortest time left in which an unknown row may be replayed, or a row that a restore has left may be sent, by "
     "the provider's promise at accept and its contract now; +Inf if there is no such row, negative once the time is "
     "over.",
-    ["what", *LANE], multiprocess_mode="mostrecent",
-)  # fmt: skip
-DEAD_LETTERS_OPEN = Gauge(
-    "idem_dead_letters_open", "Open dead letters by reason.", ["reason", *LANE], multiprocess_mode="mostrecent"
+    WHAT,
 )
+DEAD_LETTERS_OPEN = _newest("idem_dead_letters_open", "Open dead letters by reason.", ["reason", *LANE])
 DEAD_LETTERS = Counter("idem_dead_letters_total", "Dead letters opened, by reason.", ["reason"])
 
 # How it is settled.
@@ -145,30 +148,21 @@ WEBHOOKS_FOREIGN = Counter(
     "Verified webhooks that concern no call of idem: another program uses the account.",
     LANE,
 )
-WEBHOOKS_UNMATCHED = Gauge(
+WEBHOOKS_UNMATCHED = _newest(
     "idem_webhooks_unmatched",
     "Webhooks that match no call yet and are neither a dead letter nor foreign; counted up to 10,000.",
-    multiprocess_mode="mostrecent",
 )
-WEBHOOK_UNMATCHED_OLDEST = Gauge(
-    "idem_webhooks_unmatched_oldest_seconds",
-    "Age of the oldest webhook that matches no call yet.",
-    multiprocess_mode="mostrecent",
+WEBHOOK_UNMATCHED_OLDEST = _newest(
+    "idem_webhooks_unmatched_oldest_seconds", "Age of the oldest webhook that matches no call yet."
 )
-DOUBTS = Gauge(
-    "idem_doubts",
-    "Rows that recovery has still to doubt; idem does not send or settle them.",
-    multiprocess_mode="mostrecent",
+DOUBTS = _newest("idem_doubts", "Rows that recovery has still to doubt; idem does not send or settle them.")
+DOUBTS_OLDEST = _newest(
+    "idem_doubts_oldest_seconds",
+    "Age of the oldest row that recovery has still to doubt: another session locks it, or no sweeper runs.",
 )
-DOUBTS_OLDEST = Gauge(
-    "idem_doubts_oldest_seconds", "Age of the oldest row that recovery has still to doubt: another session locks it, "
-                                  "or no sweeper runs.",
-    multiprocess_mode="mostrecent",
-)  # fmt: skip
-WEBHOOK_LAST = Gauge(
-    "idem_webhook_last_timestamp_seconds", "When a provider's last verified webhook arrived.", ["provider"],
-    multiprocess_mode="mostrecent",
-)  # fmt: skip
+WEBHOOK_LAST = _newest(
+    "idem_webhook_last_timestamp_seconds", "When a provider's last verified webhook arrived.", ["provider"]
+)
 
 # Who hears of it.
 HANDLERS = Counter(
@@ -176,16 +170,15 @@ HANDLERS = Counter(
     "Runs of a handler for an event, by result: succeeded, failed (retried), stopped (a dead letter).",
     ["handler", "result"],
 )
-HANDLER_OLDEST = Gauge(
-    "idem_handler_oldest_seconds", "Age of the oldest event that a handler has not handled yet, including dead "
-                                   "letters.",
-    ["handler"], multiprocess_mode="mostrecent",
-)  # fmt: skip
-HANDLER_WAITING = Gauge(
+HANDLER_OLDEST = _newest(
+    "idem_handler_oldest_seconds",
+    "Age of the oldest event that a handler has not handled yet, including dead letters.",
+    ["handler"],
+)
+HANDLER_WAITING = _newest(
     "idem_handler_waiting",
     "Events that a handler has not handled yet, including dead letters; counted up to 10,000.",
     ["handler"],
-    multiprocess_mode="mostrecent",
 )
 
 # How idem itself is.
@@ -199,22 +192,17 @@ STATEMENTS_REFUSED = Counter(
     "idem_statements_refused_total", "Statements of a daemon that failed because of a lock or a time limit.", ["daemon"]
 )
 HEARTBEATS_MISSED = Gauge(
-    "idem_heartbeats_missed", "Heartbeats of a daemon that failed in a row; from 6 on the daemon counts as silent.",
-    ["daemon"], multiprocess_mode="livemax",
-)  # fmt: skip
-LISTENING = Gauge(
-    "idem_listening", "Workers whose notification session is open; the others find work by polling.",
-    multiprocess_mode="livesum",
-)  # fmt: skip
-RESULTS_WAITING = Gauge(
-    "idem_results_waiting", "Results of calls that wait because another session locks their row.",
-    multiprocess_mode="livesum",
-)  # fmt: skip
+    "idem_heartbeats_missed",
+    "Heartbeats of a daemon that failed in a row; from 6 on the daemon counts as silent.",
+    ["daemon"],
+    multiprocess_mode="livemax",
+)
+LISTENING = _sum("idem_listening", "Workers whose notification session is open; the others find work by polling.")
+RESULTS_WAITING = _sum("idem_results_waiting", "Results of calls that wait because another session locks their row.")
 BROKEN = Counter("idem_broken_total", "Things that should not happen; each is a log line `broken`.", ["daemon"])
-FILES_BAD = Gauge(
+FILES_BAD = _newest(
     "idem_metric_files_unreadable",
     "Metric files of a group that could not be read at the last scrape; the others are shown.",
-    multiprocess_mode="mostrecent",
 )
 LINES_LOST = Counter(
     "idem_log_lines_lost_total", "Log lines that were dropped because the reader of the log did not read."
@@ -225,7 +213,7 @@ LAST_PASS = Gauge(
     "behind. Provider and account are empty for a pass that does not belong to a lane.",
     ["daemon", "pass", *LANE],
     multiprocess_mode="livemin",
-)  # fmt: skip
+)
 
 
 # The library is not typed there.

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from idem.outbox.observe import telemetry
-from idem.outbox.observe.telemetry import OTHER, LaneAges, LaneLabels
+from idem.outbox.observe.ages import OTHER, LaneAges, LaneLabels, set_gauges
 from idem.outbox.operator.listing import Record
 
 INSTALLATION = """
@@ -188,7 +188,7 @@ async def report(
         of(row).add("dead_letter", row)
         of(row).letters[row["reason"]] += row["rows"]
     for lane, seen in aged.items():
-        telemetry.aged(lane, seen)
+        set_gauges(lane, seen)
     telemetry.webhooks_wait(found["unmatched"]["rows"], found["unmatched"]["oldest"] or 0.0)
     telemetry.doubts_wait(found["doubts"]["rows"], found["doubts"]["oldest"] or 0.0)
     telemetry.handlers_wait({each["handler"]: (each["events"], each["oldest"]) for each in found["handlers"]})

@@ -40,7 +40,7 @@ def report(
     row: OutboxRow, outcome: Outcome, seen: Seen, answer: Answer | None, terms: Terms, interim: Any = None
 ) -> Change:
     """The end of a worker's claim, reported by its holder, when no stored proof speaks of the row."""
-    change = _change(row, Evidence("worker", "report", name(outcome), seen, reference_of(outcome)), terms)
+    change = unchanged(row, Evidence("worker", "report", name(outcome), seen, reference_of(outcome)), terms)
     change = dataclasses.replace(change, quiet_for=terms.contract.flight_limit, sweeps=0)
     match outcome:
         case Succeeded() | Refused() | Pending():
@@ -106,7 +106,7 @@ def proven(
     row: OutboxRow, found: StoredProof, stored: Sequence[StoredProof], terms: Terms, evidence: Evidence
 ) -> Change:
     """A proof about a row without a live claim: its step is done at once, whichever attempt it belongs to."""
-    change = _change(row, evidence, terms)
+    change = unchanged(row, evidence, terms)
     if row.status is OutboxStatus.CLAIMED:
         change = _claim_was_lost(change, row, terms)
     return fold(change, row, found, stored, terms)
@@ -115,7 +115,7 @@ def proven(
 def swept(row: OutboxRow, stored: Sequence[StoredProof], terms: Terms) -> Change:
     """A lease that ran out. It is never simply run again, unless a start mark is in use and absent."""
     evidence = Evidence("sweeper", "swept", details={"sweeps": row.sweeps + 1, "holder_known": row.holder_known})
-    change = _claim_was_lost(_change(row, evidence, terms), row, terms)
+    change = _claim_was_lost(unchanged(row, evidence, terms), row, terms)
     if row.marks_start and not row.started:
         if terms.known and row.sweeps + 1 >= SWEEPS_THAT_SHOW_A_CRASH:
             change = at_rest(change, row, terms, DeadLetter(Reason.CRASHES_WORKER, {"sweeps": row.sweeps + 1}))
@@ -130,7 +130,7 @@ def swept(row: OutboxRow, stored: Sequence[StoredProof], terms: Terms) -> Change
 
 def too_old(row: OutboxRow, terms: Terms) -> Change:
     """A queued row whose time to start has passed: proven not sent, unless it is doubted."""
-    change = dataclasses.replace(_change(row, Evidence("sweeper", "too_old"), terms), alone=True)
+    change = dataclasses.replace(unchanged(row, Evidence("sweeper", "too_old"), terms), alone=True)
     return at_rest(change, row, terms, DeadLetter(Reason.TOO_LATE, {"attempts": row.attempt}))
 
 
@@ -140,7 +140,7 @@ def verdict(row: OutboxRow, evidence: Evidence, terms: Terms, *, redrive: bool =
     An operator's verdict (`redrive` False) never redrives by itself. Where no client retries, an operator
     must still decide about the intent, so it rests with an open dead letter all the same (P1).
     """
-    change = _change(row, evidence, terms)
+    change = unchanged(row, evidence, terms)
     change = dataclasses.replace(
         resting(change, terms), error_code="not_executed", closes=CLOSED_BY_PROOF, alone=True, whole=True, doubt="ends"
     )
@@ -177,7 +177,7 @@ def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: floa
     A burned key is never sent again: the row goes back to be rendered, under a new key (`rendering`).
     """
     return dataclasses.replace(
-        _change(row, evidence, terms),
+        unchanged(row, evidence, terms),
         status=OutboxStatus.PENDING if row.frozen and not row.key_burned else OutboxStatus.UNFROZEN,
         state=KeyState.IN_PROGRESS,
         due_in=max(0.0, row.quiet_left or 0.0) if row.key_burned else 0.0,
@@ -190,7 +190,7 @@ def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: floa
 
 def reported(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
     """Open a dead letter for a row that no daemon serves; state, status and the next look-up stay as they are."""
-    change = dataclasses.replace(_change(row, evidence, terms), letters=(letter,), alone=True, keeps_schedule=True)
+    change = dataclasses.replace(unchanged(row, evidence, terms), letters=(letter,), alone=True, keeps_schedule=True)
     if row.status is OutboxStatus.UNKNOWN:
         change = dataclasses.replace(change, error_code="outcome_unknown")
     if row.token is None:
@@ -204,7 +204,7 @@ def reported(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLette
 def cancelled(row: OutboxRow, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
     """Completed with the operation's answer `cancelled`, so that a delayed duplicate cannot execute it."""
     return dataclasses.replace(
-        _change(row, evidence, terms),
+        unchanged(row, evidence, terms),
         status=None,
         state=KeyState.COMPLETED,
         ended="cancelled",
@@ -223,7 +223,7 @@ def database_changed(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change
     if row.redrives_itself:
         evidence = dataclasses.replace(evidence, details={**evidence.details, "redrive": "auto"})
     change = dataclasses.replace(
-        _change(row, evidence, terms),
+        unchanged(row, evidence, terms),
         quiet_for=terms.contract.flight_limit + terms.contract.pause_allowance,
         closes=frozenset({Reason.TOO_LATE, Reason.UNRENDERABLE, Reason.REJECTED, Reason.CRASHES_WORKER}),
         doubt="begins",
@@ -231,7 +231,8 @@ def database_changed(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change
     return unknown(change, terms)
 
 
-def _change(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
+def unchanged(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
+    """The change that writes the evidence and leaves state and status as they are."""
     return Change(
         row_id=row.id,
         token=row.token,

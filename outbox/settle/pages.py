@@ -6,7 +6,7 @@ a pass, so it cannot hide the rows behind it (IB-022); the next pass begins anew
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, LiteralString, TypeAlias
@@ -47,6 +47,16 @@ class Place:
         self.over = len(picked) < batch
         if picked:
             self.row, self.at = picked[-1][0], picked[-1][1]
+
+
+async def walk(page: Callable[[Place], Awaitable[Sized]], over: Callable[[], bool] = lambda: False) -> int:
+    """Change page after page to the last, or until `over`; how many rows. Raises what refused every row of a page."""
+    changed, place = 0, Place()
+    while not (place.over or over()):
+        changed += len(await page(place))
+    if place.refused is not None:
+        raise place.refused
+    return changed
 
 
 async def change_page(

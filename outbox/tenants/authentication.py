@@ -10,13 +10,12 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
-from uuid import UUID
 
 from idem.outbox.database.pool import Database, within
 from idem.outbox.tenants import tokens
+from idem.outbox.tenants.tokens import Caller as Caller
 
 BEARER: Final = re.compile(rf"(?i:bearer) +({tokens.TOKEN.pattern})[ \t]*", re.ASCII)
 
@@ -25,15 +24,6 @@ REMEMBERED: Final = 10_000
 
 MOST: Final = 500
 """Tokens that one statement asks about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The sender of a request: the tenant, and which of its tokens it used."""
-
-    tenant: str
-    token_id: UUID
-    label: str
 
 
 class Callers:
@@ -84,12 +74,11 @@ class Callers:
                     answer.exception()  # read here, because everybody who waited for it may be gone
             else:
                 for digest in digests:
-                    owner = owners.get(digest)
-                    caller = Caller(owner.tenant_id, owner.id, owner.label) if owner is not None else None
+                    caller = owners.get(digest)
                     self._remember(digest, caller, until)
                     self._asked.pop(digest).set_result(caller)
 
-    async def _look_up(self, digests: list[bytes]) -> dict[bytes, tokens.Owner]:
+    async def _look_up(self, digests: list[bytes]) -> dict[bytes, Caller]:
         async with self._database.connection() as connection:
             return await tokens.look_up(connection, digests)
 

@@ -1,8 +1,8 @@
-"""How many keys a tenant has that have not expired, without counting them when a request comes.
+"""How many keys a tenant has that have not expired, without counting them for each request.
 
-`idem.tenant_keys` says how many there are up to an intent's id. What was made after it is counted by the index of
-intents, which is a minute's worth; the sweeper takes off what it expires, moves the mark on, and counts anew from time
-to time. So it is the truth of the tables, whoever made the keys and whichever process died.
+`idem.tenant_keys` has the count up to the id of one intent. The index of intents counts what was made after it, which
+is about a minute's worth. The sweeper subtracts what it expires, moves the id forward, and counts everything anew from
+time to time. So the count follows the tables, even if a process dies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Limits and counts what one tenant uses of one process: in memory, written and refreshed beside the requests.
 
-A limit never refuses a known key: accept is told whether a key may be made, and decides where the key is.
+A limit never refuses a known key: the caller passes to accept whether a new key is allowed, and accept decides.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tokens of tenants: `idem_` and 32 random bytes. Only their SHA-256 is stored, so a stolen table opens nothing.
+"""Tokens of tenants: `idem_` and 32 random bytes. idem stores only their SHA-256, so a stolen table opens nothing.
 
-A fast hash is enough: nobody guesses 256 random bits, however many hashes a second they can make.
+A fast hash is enough: 256 random bits cannot be guessed, however fast the hash is.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """The owner of a token."""
+class Caller:
+    """The sender of a request: the tenant, and which of its tokens it used."""
 
-    id: UUID
-    tenant_id: str
+    tenant: str
+    token_id: UUID
     label: str
 
 
@@ -142,15 +142,15 @@ SELECT t.token_sha256, t.id, t.tenant_id, t.label,
 """
 
 
-async def look_up(connection: AsyncConnection[Any], digests: Sequence[bytes]) -> dict[bytes, Owner]:
+async def look_up(connection: AsyncConnection[Any], digests: Sequence[bytes]) -> dict[bytes, Caller]:
     """The owners of these tokens, without unknown or revoked ones."""
     found = await (await records(connection).execute(LOOK_UP, {"digests": list(digests)})).fetchall()
     stored = {bytes(row.token_sha256): row for row in found}
-    owners: dict[bytes, Owner] = {}
+    owners: dict[bytes, Caller] = {}
     for wanted in digests:
         row = stored.get(wanted)
         if row is not None and hmac.compare_digest(bytes(row.token_sha256), wanted):
-            owners[wanted] = Owner(row.id, row.tenant_id, row.label)
+            owners[wanted] = Caller(row.tenant_id, row.id, row.label)
     if unmarked := [row.id for row in found if row.unmarked]:
         await _mark_used(connection, unmarked)
     return owners

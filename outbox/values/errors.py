@@ -10,8 +10,8 @@
     ├── StoreUnavailable     the database cannot answer now; nothing was written, nothing was sent
     │   └── AcceptPaused     an operator has paused this provider; nothing was written, nothing was sent
     ├── Unserved             a key at rest whose call nobody would make; nothing was written
-    ├── OperatorRefused              an operator's command is not possible now: says why and what to do
-    ├── NotTaken             a provider's event that is not taken: answer it 401
+    ├── OperatorRefused      an operator's command is not possible now: says why and what to do
+    ├── WebhookRefused       a provider's event that is not genuine or not configured: answer it 401
     └── LeaseTooShort        the last check: proven not sent
 
 The text of each is for the person who reads it: what happened, which setting or row, what to do now.
@@ -94,10 +94,12 @@ class OperatorRefused(IdemError):
     """An operator's command that is not possible now."""
 
 
-class NotTaken(IdemError):
-    """A delivery of an event that is not taken. `reason` is one word of ours, for a metric."""
+class WebhookRefused(IdemError):
+    """A delivery that idem refuses: not genuine, not readable or not configured. `reason` is a word for a metric."""
 
-    reason = "refused"
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason = reason
+        super().__init__(detail)
 
 
 class LeaseTooShort(IdemError):

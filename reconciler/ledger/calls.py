@@ -10,7 +10,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database.pool import records
+from idem.outbox.database.pool import fields_of, records
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.provider import Item
 from idem.outbox.domain.states import KeyState, OutboxStatus
@@ -98,24 +98,19 @@ async def describe(connection: AsyncConnection[Any], intents: Sequence[UUID]) ->
 
 def _ours(row: Any) -> LedgerCall:
     return LedgerCall(
-        intent_id=row.intent_id,
-        # What the caller's own code sends has no frozen request.
-        row_id=row.open_row or row.outbox_id,
-        operation=row.operation,
-        state=KeyState(row.state),
-        outcome=row.outcome,
-        reference=row.provider_reference,
-        object_end=row.object_end,
-        result=row.result or {},
-        status=None if row.status is None else OutboxStatus(row.status),
-        live=row.live,
-        settled_at=row.settled_at,
-        method=row.method or "",
-        path=row.path or "",
-        keys=tuple(row.keys),
-        sent_at=row.sent_at,
-        asked_at=row.asked_at,
-        headers=row.headers or {},
+        **fields_of(row, LedgerCall)
+        | {
+            # What the caller's own code sends has no frozen request.
+            "row_id": row.open_row or row.outbox_id,
+            "state": KeyState(row.state),
+            "reference": row.provider_reference,
+            "result": row.result or {},
+            "status": None if row.status is None else OutboxStatus(row.status),
+            "method": row.method or "",
+            "path": row.path or "",
+            "keys": tuple(row.keys),
+            "headers": row.headers or {},
+        }
     )
 
 

@@ -1,7 +1,7 @@
-"""What one object of the provider's list means beside what this ledger says of it. Pure: no I/O, no clock.
+"""Compares one object of the provider's list with this ledger. Pure: no I/O, no clock.
 
-An object is ours by a stored key or reference, by our mark, or because nobody else uses the account; whatever else is
-there is foreign, and is only counted (hazard 40).
+An object is ours by a stored key or reference, by our mark, or because only this deployment uses the account. Every
+other object is foreign and is only counted (hazard 40).
 """
 
 from __future__ import annotations

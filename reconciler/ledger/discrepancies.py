@@ -1,7 +1,7 @@
-"""What the two sides say differently, as a dead letter: opened once, with all that a person needs to decide it.
+"""Writes what the two sides say differently as a dead letter: opened once, with all that a person needs to decide.
 
-Once also means: not again after somebody has decided it. The next check finds the same object, and reports it as
-decided. A later check that finds nothing closes nothing: what was wrong is a person's to explain.
+Once a person has decided it, it is not opened again: the next check finds the same object and reports it as decided. A
+later check that finds nothing closes no entry, because a person must explain what was wrong.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Discrepancy:
 
     @property
     def subject(self) -> str:
-        """What tells it from every other: found again, it is the same."""
+        """The identity of a discrepancy: the same one has the same subject at every check."""
         which = self.reference or (f"key {self.key}" if self.key else None)
         if which is None and self.ours is not None:
             which = f"intent {self.ours.intent_id}"
@@ -150,7 +150,7 @@ class Discrepancy:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The entry of a discrepancy. `resolution`: how somebody has decided it; None: it is open."""
+    """The entry of a discrepancy. `resolution`: a person's decision; None: it is open."""
 
     letter: UUID | None
     new: bool = False
@@ -183,9 +183,9 @@ STATE = "SELECT n.state, n.outcome FROM idem.intents n WHERE n.id = %(intent)s F
 
 
 async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Opened | None:
-    """Open its entry, unless there is one; with the evidence, and for whoever was told another end a `corrected`.
+    """Open its entry with the evidence, unless one exists; emit `corrected` if the client got another outcome.
 
-    One transaction. None: the intent has moved meanwhile, so that it must be read again.
+    One transaction. None: the intent has changed meanwhile, so it must be read again.
     """
     async with after_commit.transaction(connection):
         if found.ours is not None:

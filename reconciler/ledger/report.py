@@ -37,7 +37,7 @@ class LaneReport:
 
     @property
     def discrepancies(self) -> int:
-        """Those that nobody has decided."""
+        """How many without a decision."""
         return self.counts["ours_only"] + self.counts["theirs_only"]
 
     def add(self, found: Discrepancy, entry: Opened | None) -> None:
@@ -78,7 +78,7 @@ class Checked:
 
     @property
     def discrepancies(self) -> int:
-        """How many nobody has decided."""
+        """How many without a decision, in all lanes."""
         return sum(lane.discrepancies for lane in self.lanes)
 
     @property

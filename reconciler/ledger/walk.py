@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Final
@@ -54,25 +54,19 @@ class WalkStopped(Exception):
     """The walk cannot go on. The text says why, for people."""
 
 
+@dataclass(eq=False, repr=False)
 class LedgerWalk:
     """The walk over one lane."""
 
-    def __init__(
-        self,
-        database: Database,
-        catalogue: Catalogue,
-        renderer: Renderer,
-        lane_name: LaneName,
-        lane: Lane,
-        dry_run: bool = False,
-    ) -> None:
-        self._database = database
-        self._catalogue = catalogue
-        self._renderer = renderer
-        self._name = lane_name
-        self._lane = lane
-        self._dry_run = dry_run
-        self._report = LaneReport(lane_name.provider, lane_name.account)
+    database: Database
+    catalogue: Catalogue
+    renderer: Renderer
+    lane_name: LaneName
+    lane: Lane
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        self._report = LaneReport(self.lane_name.provider, self.lane_name.account)
         self._objects: set[int] = set()
         self._intents: set[int] = set()
 
@@ -81,8 +75,8 @@ class LedgerWalk:
 
         Raises OperatorRefused for a time that cannot be compared, and what an unreachable database raises.
         """
-        report, contract = self._report, self._lane.provider.contract
-        async with self._database.connection() as connection:
+        report, contract = self._report, self.lane.provider.contract
+        async with self.database.connection() as connection:
             report.window = await window(connection, since, contract.lookup.horizon)
         if not contract.listed:
             report.walked = "not_listed"
@@ -100,7 +94,7 @@ class LedgerWalk:
     async def _theirs(self, since: float, until: float) -> None:
         page: list[Item] = []
         await self._not_paused()
-        async with aclosing(self._lane.list(since, until)) as items:
+        async with aclosing(self.lane.list(since, until)) as items:
             try:
                 async for item in items:
                     page.append(item)
@@ -115,10 +109,10 @@ class LedgerWalk:
         await self._compare(page)
 
     async def _not_paused(self) -> None:
-        async with self._database.connection() as connection:
-            paused = await pause.read(connection, self._name.provider, self._name.account)
+        async with self.database.connection() as connection:
+            paused = await pause.read(connection, self.lane_name.provider, self.lane_name.account)
         if paused.lookups:
-            raise WalkStopped(f"look-ups are paused: `idem resume {self._name.provider}`, then check again")
+            raise WalkStopped(f"look-ups are paused: `idem resume {self.lane_name.provider}`, then check again")
         if self._report.discrepancies >= MOST:
             raise WalkStopped(
                 f"{MOST} discrepancies and more: check `deployment_tag`, `list.key` and `list.reference` of the "
@@ -130,8 +124,8 @@ class LedgerWalk:
         self._report.objects += len(items)
         if not items:
             return
-        async with self._database.connection() as connection:
-            matches = await calls.find(connection, self._name, items)
+        async with self.database.connection() as connection:
+            matches = await calls.find(connection, self.lane_name, items)
         for item, match in zip(items, matches, strict=True):
             for ours in match.known:
                 if compare.same_object(ours, item, self._wanted(ours)):
@@ -141,7 +135,7 @@ class LedgerWalk:
             except Exception as error:  # one object must never stop the walk over the others
                 if isinstance(error, (*AWAY, *REFUSED)):
                     raise
-                telemetry.broken("reconciler", error, f"the ledger check of {self._name.provider} {item.reference}")
+                telemetry.broken("reconciler", error, f"the ledger check of {self.lane_name.provider} {item.reference}")
                 self._report.counts["not_compared"] += 1
 
     def _is_new(self, item: Item) -> bool:
@@ -164,7 +158,7 @@ class LedgerWalk:
         reading = compare.read(
             item,
             match.ours,
-            self._lane.provider.contract,
+            self.lane.provider.contract,
             void=await self._is_void(item, match.ours),
             wanted=self._wanted(match.ours),
         )
@@ -183,8 +177,8 @@ class LedgerWalk:
             return
         if again and match.ours is not None:
             # It has moved since it was read.
-            async with self._database.connection() as connection:
-                (match,) = await calls.find(connection, self._name, [item])
+            async with self.database.connection() as connection:
+                (match,) = await calls.find(connection, self.lane_name, [item])
             await self._count(item, match, again=False, fresh=fresh)
         else:
             counts["open"] += 1
@@ -194,31 +188,31 @@ class LedgerWalk:
         return ours.settled_at is not None and ours.settled_at.timestamp() > self._report.window[1]
 
     def _wanted(self, ours: LedgerCall | None) -> str | None:
-        return None if ours is None else self._lane.provider.kind(ours.path)
+        return None if ours is None else self.lane.provider.kind(ours.path)
 
     async def _is_void(self, item: Item, ours: LedgerCall | None) -> bool:
         key = provider_key(item.key)
         if ours is None or ours.row_id is None or key is None or not isinstance(item.said, Refused):
             return False
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             return await key_rotation.is_void(connection, ours.row_id, key)
 
     async def _settle(self, item: Item, ours: LedgerCall) -> bool:
         """Apply what the object says, through the gate; False: the call has moved, and must be read again."""
         assert item.said is not None and ours.row_id is not None  # `compare` asks for it
-        report, terms = self._report, self._catalogue.cautious(ours.operation, self._name.provider)
+        report, terms = self._report, self.catalogue.cautious(ours.operation, self.lane_name.provider)
         said: Proof = replace(item.said, reference=item.said.reference or item.reference)
         became = "not_written"
         if not terms.known:
             report.counts["open"] += 1
             return True
-        if not self._dry_run:
-            rendered = await self._renderer.render(terms.operation, said, ours.intent_id)
+        if not self.dry_run:
+            rendered = await self.renderer.render(terms.operation, said, ours.intent_id)
             proof = StoredProof(uuid4(), "reconciler", said, rendered.answer, interim=rendered.interim)
             note = Seen(note="on the provider's list")
             evidence = Evidence("reconciler", "ledger_check", name(said), note, said.reference)
             letters = (rendered.letter,) if rendered.letter else ()
-            async with self._database.connection() as connection:
+            async with self.database.connection() as connection:
                 became = await apply(connection, ours.row_id, proof, evidence, terms, letters=letters, wait=False)
             telemetry.proof_applied(ours.intent_id, "reconciler", became)
         match became:
@@ -238,12 +232,12 @@ class LedgerWalk:
     async def _open(self, item: Item | None, ours: LedgerCall | None, reading: Reading) -> bool:
         assert self._report.window is not None
         found = Discrepancy(
-            "ours_only" if item is None else "theirs_only", self._name.provider, self._name.account, ours, item,
+            "ours_only" if item is None else "theirs_only", self.lane_name.provider, self.lane_name.account, ours, item,
             reading.differs, reading.ours_by, self._report.window,
         )  # fmt: skip
-        async with self._database.connection() as connection:
-            entry = await (discrepancies.known if self._dry_run else discrepancies.open_once)(connection, found)
-        if entry is None and not self._dry_run:
+        async with self.database.connection() as connection:
+            entry = await (discrepancies.known if self.dry_run else discrepancies.open_once)(connection, found)
+        if entry is None and not self.dry_run:
             return False
         self._report.add(found, entry)
         return True
@@ -252,13 +246,13 @@ class LedgerWalk:
         """What succeeded here in the window and was not on the list: the provider is asked about each."""
         at, after = datetime.fromtimestamp(since, UTC), UUID(int=0)
         while True:
-            async with self._database.connection() as connection:
-                ended = await calls.ended(connection, self._name, at=at, after=after, until=until, limit=PAGE)
+            async with self.database.connection() as connection:
+                ended = await calls.ended(connection, self.lane_name, at=at, after=after, until=until, limit=PAGE)
                 missing = [intent for intent, _ in ended if _digest(intent.bytes) not in self._intents]
                 known = await calls.describe(connection, missing) if missing else {}
-            for start in range(0, len(missing), self._lane.slots):
+            for start in range(0, len(missing), self.lane.slots):
                 await self._not_paused()
-                chunk = [known[intent] for intent in missing[start : start + self._lane.slots] if intent in known]
+                chunk = [known[intent] for intent in missing[start : start + self.lane.slots] if intent in known]
                 done = await asyncio.gather(*(self._confirm(ours) for ours in chunk), return_exceptions=True)
                 for error in done:
                     if error is not None:
@@ -268,10 +262,10 @@ class LedgerWalk:
             after, at = ended[-1]
 
     async def _confirm(self, ours: LedgerCall) -> None:
-        contract = self._lane.provider.contract
-        lease_ends = clock.boottime() + SPARE + self._lane.margin + contract.deadline
-        look, seen = await self._lane.ask(ours.question, lease_ends=lease_ends)
-        lane, intent = self._name, ours.intent_id
+        contract = self.lane.provider.contract
+        lease_ends = clock.boottime() + SPARE + self.lane.margin + contract.deadline
+        look, seen = await self.lane.ask(ours.question, lease_ends=lease_ends)
+        lane, intent = self.lane_name, ours.intent_id
         telemetry.looked_up(lane.provider, lane.account, intent, "ledger_check", name(look), seen.why)
         match look:
             case Absent() if ours.outcome == "succeeded":

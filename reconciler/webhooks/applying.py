@@ -94,9 +94,9 @@ class Ready:
 async def ready(
     catalogue: Catalogue, renderer: Renderer, delivery: Delivery, match: MatchedCall, *, fetched: Seen | None = None
 ) -> Ready:
-    """Render what the client will hear. An operation that is not known here renders nothing.
+    """Render the client's answer. An operation that is not known here renders nothing.
 
-    `fetched`: the event says what the provider has shown when it was asked.
+    `fetched`: the event says what the provider showed when idem asked it.
     """
     terms = catalogue.cautious(match.operation, delivery.provider)
     said, provider = delivery.event.said, catalogue.providers.get(delivery.provider)

@@ -13,7 +13,7 @@ from idem.outbox.domain.webhook import DeliveryHeaders, Event, OutOfTime, Signed
 from idem.outbox.observe import telemetry
 from idem.outbox.providers.response import VISIBLE
 from idem.outbox.providers.schemes.tries import MOST_TRIES, tries
-from idem.outbox.values.errors import NotTaken
+from idem.outbox.values.errors import WebhookRefused
 
 PAYLOAD: Final = "payload"
 MOST_FIELDS: Final = 10
@@ -22,38 +22,13 @@ LONGEST_ID: Final = 255
 """Characters of an event's id: what tells it from others is never cut short."""
 
 
-class NoSuchEndpoint(NotTaken):
-    """Nobody here has this provider or account."""
-
-    reason = "unknown_endpoint"
-
-
-class NotConfigured(NotTaken):
-    """No secret is configured, so nothing can be verified."""
-
-    reason = "not_configured"
-
-
-class NotVerified(NotTaken):
-    """No active secret has signed it now."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        self.reason = reason
-        super().__init__(detail)
-
-
-class NotReadable(NotTaken):
-    """It is signed as it should be, and still no event of this provider."""
-
-    reason = "unreadable"
-
-
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A verified event. `account` is the one whose secret has signed it; `event_id` is the same at each delivery.
+    """A verified event. `account` is the one whose secret signed it; `event_id` is the same at each delivery.
 
-    `body` is kept to read it again: of a batch a delivery of this event alone, or all of it and its `place` there.
-    `out_of_time`: genuine, but sent at another time than it came, so that only the provider can confirm what it says.
+    `body` is kept so that idem can read it again: of a batch either this event alone, or the whole batch and the
+    event's `place` in it. `out_of_time`: genuine, but its time stamp is not near its arrival, so only the provider can
+    confirm it.
     """
 
     provider: str
@@ -67,18 +42,21 @@ class Delivery:
 
 
 def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[str, tuple[bytes, ...]]:
-    """The secrets that are tried at this address, by account. Raises NoSuchEndpoint, NotConfigured."""
+    """The secrets that are tried at this address, by account. Raises WebhookRefused."""
     known = catalogue.providers.get(provider)
     if known is None or provider == LOCAL or (account is not None and account not in known.accounts):
-        raise NoSuchEndpoint("no such provider or account is configured here")
+        raise WebhookRefused("unknown_endpoint", "no such provider or account is configured here")
     secrets = {} if known.webhook is None else known.webhook.secrets
     tried = {name: keys for name, keys in secrets.items() if keys and account in (None, name)}
     if not tried:
-        raise NotConfigured("no signing secret is configured for these events, so idem can accept none")
+        raise WebhookRefused(
+            "not_configured", "no signing secret is configured for these events, so idem can accept none"
+        )
     if tries(tried) > MOST_TRIES:
-        raise NotConfigured(
+        raise WebhookRefused(
+            "not_configured",
             f"this address has more signing secrets than idem tries for one event; send the events of each account to "
-            f"/webhooks/{provider}/ followed by the account's name"
+            f"/webhooks/{provider}/ followed by the account's name",
         )
     return tried
 
@@ -91,7 +69,7 @@ def verified(
     `account` None: those of all its accounts. `now`: POSIX seconds of the receipt, because a delivery that waits here
     does not grow too old (IB-106). An event of a batch that has no id of its own could be told from no other, and is
     left out; a delivery of which nothing could be kept is not readable. One that is genuine and out of time is taken
-    as such, if its id is signed: under another one it could come any number of times. Raises NotTaken.
+    as such, if its id is signed: under another one it could come any number of times. Raises WebhookRefused.
     """
     tried = endpoint(catalogue, provider, account)
     known = catalogue.providers[provider]
@@ -99,7 +77,7 @@ def verified(
     try:
         claim = known.webhook.scheme.read(Signed(headers, body))
     except Unverified as error:
-        raise NotVerified(error.reason, str(error)) from None
+        raise WebhookRefused(error.reason, str(error)) from None
     signer: tuple[str, str | None] | None = None
     late: OutOfTime | None = None
     failed = Unverified("signature", "no signature matches an active secret")
@@ -112,21 +90,21 @@ def verified(
         except Unverified as error:
             failed = error
     if signer is None:
-        raise NotVerified(failed.reason, str(failed))
+        raise WebhookRefused(failed.reason, str(failed))
     said = _content(headers, body)
     events = None if said is None else known.read_events(said)
     if said is None or events is None:
-        raise NotReadable("the body is not JSON, or not the expected batch of events")
+        raise WebhookRefused("unreadable", "the body is not JSON, or not the expected batch of events")
     # The id in the headers is that of the whole delivery.
     alone = signer[1] if len(events) == 1 else None
     found: list[Delivery] = []
-    refused: NotReadable | None = None
+    refused: WebhookRefused | None = None
     for place, event in enumerate(events):
+        if late is not None and not (event.id or alone):
+            raise WebhookRefused(late.reason, str(late))
         try:
-            if late is not None and not (event.id or alone):
-                raise NotVerified(late.reason, str(late))
             event_id = _id(event.id or alone)
-        except NotReadable as error:
+        except WebhookRefused as error:
             refused = error
             if len(events) > 1:
                 telemetry.webhook_refused(provider, "no_id")
@@ -139,7 +117,7 @@ def verified(
 
 
 def _content(headers: DeliveryHeaders, body: bytes) -> bytes | None:
-    """The JSON of a delivery: all of it, or the member `payload` of a form, as GitHub sends it by default."""
+    """The JSON of a delivery: the body, or the member `payload` of a form, as GitHub sends it by default."""
     if not any(name == b"content-type" and reading.is_form(value.decode("latin-1")) for name, value in headers):
         return body
     try:
@@ -152,7 +130,7 @@ def _content(headers: DeliveryHeaders, body: bytes) -> bytes | None:
 
 def _id(text: str | None) -> str:
     if not text or not VISIBLE.fullmatch(text):
-        raise NotReadable("the event has no id that idem can store")
+        raise WebhookRefused("unreadable", "the event has no id that idem can store")
     if len(text) > LONGEST_ID:
-        raise NotReadable(f"the event's id has more than {LONGEST_ID} characters")
+        raise WebhookRefused("unreadable", f"the event's id has more than {LONGEST_ID} characters")
     return text

@@ -1,10 +1,11 @@
-"""Events taken in by somebody's own application: an application to mount, and a function for an endpoint of theirs."""
+"""Events received by the user's own application: an application to mount, and a function for an endpoint of theirs."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from idem.outbox.api.app import application as served
@@ -25,7 +26,7 @@ Elsewhere: TypeAlias = Callable[[Coroutine[Any, Any, list[Any]]], Awaitable[list
 """Runs something on another event loop, and gives its result to this one."""
 
 
-async def take(
+async def receive(
     database: Database,
     catalogue: Catalogue,
     renderer: Renderer,
@@ -36,7 +37,7 @@ async def take(
 ) -> str:
     """Verify the bytes of a delivery and do what it says; what became of it, of a batch in the order of its events.
 
-    Raises NotTaken for what is not genuine, and what an unreachable database raises.
+    Raises WebhookRefused for what is not genuine, and what an unreachable database raises.
     """
     deliveries = await checked(catalogue, provider, account, _raw(headers), body, time.time())
     return ", ".join([await ingest(database, catalogue, renderer, delivery) for delivery in deliveries])
@@ -51,6 +52,7 @@ def _bytes(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode("latin-1")
 
 
+@dataclass(eq=False, repr=False)
 class Mounted:
     """An ASGI application for `mount("/webhooks", …)`.
 
@@ -58,15 +60,14 @@ class Mounted:
     are not told to what is mounted, and connections must not keep its loop from ending.
     """
 
-    def __init__(
-        self, opened: OpenDatabase, elsewhere: Elsewhere, catalogue: Catalogue, settings: EndpointSettings
-    ) -> None:
-        self._opened = opened
-        self._elsewhere = elsewhere
-        self._catalogue = catalogue
-        self._settings = settings
+    opened: OpenDatabase
+    elsewhere: Elsewhere
+    catalogue: Catalogue
+    settings: EndpointSettings
+
+    def __post_init__(self) -> None:
         self._app: Any = None
-        self._memory = BodyMemory(settings.max_unverified)
+        self._memory = BodyMemory(self.settings.max_unverified)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -74,7 +75,7 @@ class Mounted:
         try:
             with self._memory.held() as held:
                 messages = await self._read(receive, held)
-                parts = await self._elsewhere(self._answer(scope, messages))
+                parts = await self.elsewhere(self._answer(scope, messages))
         except ProblemError as problem:
             await response(problem.answer())(scope, receive, send)
             return
@@ -88,9 +89,9 @@ class Mounted:
         """
         kept, others, more = bytearray(), [], True
         try:
-            async with asyncio.timeout(self._settings.read_timeout) as clock:
+            async with asyncio.timeout(self.settings.read_timeout) as clock:
                 held.watch(clock)
-                while more and len(kept) <= self._settings.max_body:
+                while more and len(kept) <= self.settings.max_body:
                     message = await receive()
                     part = message.get("body", b"")
                     held.add(len(part))
@@ -109,7 +110,7 @@ class Mounted:
 
     async def _answer(self, scope: Any, messages: list[Any]) -> list[Any]:
         if self._app is None:
-            routes = endpoint.routes(await self._opened(), self._catalogue, self._settings, prefix="")
+            routes = endpoint.routes(await self.opened(), self.catalogue, self.settings, prefix="")
             self._app = served(routes, endpoint.unrouted)
         parts: list[Any] = []
         left = iter(messages)

@@ -31,16 +31,17 @@ from idem.outbox.http_server.body_memory import BodyMemory, Reservation
 from idem.outbox.http_server.problems import JSON, ProblemError, encoded
 from idem.outbox.observe import telemetry
 from idem.outbox.settle.rendering import Renderer
-from idem.outbox.values.errors import NotTaken
+from idem.outbox.values.errors import WebhookRefused
 from idem.reconciler.webhooks import ingest
-from idem.reconciler.webhooks.delivery import (
-    Delivery,
-    NoSuchEndpoint,
-    NotConfigured,
-    NotReadable,
-    endpoint,
-)
+from idem.reconciler.webhooks.delivery import Delivery, endpoint
 from idem.reconciler.webhooks.signature_checks import checked
+
+CODES: Final = {
+    "unknown_endpoint": "not_found",
+    "not_configured": "webhook_not_configured",
+    "unreadable": "webhook_unreadable",
+}
+"""The problem for the reason of a refusal; every other reason is `webhook_unverified`."""
 
 CONFIGURED_LATER: Final = 300.0
 """Seconds after which a provider may try an endpoint again that has no secret yet."""
@@ -85,14 +86,14 @@ class _EndpointContext:
                 deliveries = await checked(
                     self._catalogue, provider, account, request.headers.raw, body, received, hold=held.add
                 )
-        except NotTaken as error:
+        except WebhookRefused as error:
             telemetry.webhook_refused(named, error.reason)
             raise _problem(error) from None
         except ProblemError as error:
             telemetry.webhook_refused(named, error.problem.code)
             raise
         try:
-            verdicts = await ingest.take_all(self._store.run, self._catalogue, self._renderer, deliveries)
+            verdicts = await ingest.receive_all(self._store.run, self._catalogue, self._renderer, deliveries)
         except ProblemError as error:
             telemetry.webhook_refused(named, error.problem.code)
             raise
@@ -120,19 +121,13 @@ class _EndpointContext:
         return await reading.body(request, self._settings.max_body, self._settings.read_timeout, late, held=held)
 
 
-def _problem(error: NotTaken) -> ProblemError:
-    detail = reading.sentence(error)
-    if isinstance(error, NoSuchEndpoint):
-        return ProblemError("not_found", detail)
-    if isinstance(error, NotConfigured):
-        return ProblemError("webhook_not_configured", detail, retry_after=CONFIGURED_LATER)
-    if isinstance(error, NotReadable):
-        return ProblemError("webhook_unreadable", detail)
-    return ProblemError("webhook_unverified", detail)
+def _problem(error: WebhookRefused) -> ProblemError:
+    later = CONFIGURED_LATER if error.reason == "not_configured" else None
+    return ProblemError(CODES.get(error.reason, "webhook_unverified"), reading.sentence(error), retry_after=later)
 
 
 async def unrouted(_: Request, error: Exception) -> Response:
-    """What a request to another address hears."""
+    """The answer to a request to any other address."""
     assert isinstance(error, HTTPException)
     code = "method_not_allowed" if error.status_code == 405 else "not_found"
     problem = ProblemError(code, "Send events by POST to /webhooks/{provider}.", headers=error.headers).answer()

@@ -1,4 +1,4 @@
-"""A hint as it is taken to be asked about, and what is written of it until its end."""
+"""A claimed hint, and what is written of it until its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database.pool import records
+from idem.outbox.database.pool import fields_of, records
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.provider import Question
 from idem.outbox.domain.states import OutboxStatus
@@ -21,7 +21,7 @@ from idem.reconciler.webhooks.waiting_events import WaitingEvent
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A taken hint, with what the provider is asked about its row; `status` None: the row has left. `overridden`: an
+    """A claimed hint, with what the provider is asked about its row; `status` None: the row has left. `overridden`: an
     operator was sure of the contrary, so that nothing waits for it any more. `later`: a later fact, when it came."""
 
     waiting: WaitingEvent
@@ -52,9 +52,9 @@ class Hint:
         )  # fmt: skip
 
 
-# The take counts as a try until it is decided, so that a hint which kills its process is noticed too. While a cancel of
-# ours may still arrive, what the provider shows may be void in a moment: it is asked after that.
-TAKE_HINTS = """
+# The claim counts as a try until it is decided, so that a hint which kills its process is noticed too. While a cancel
+# of ours may still arrive, what the provider shows may be void in a moment: idem asks after that.
+CLAIM_HINTS = """
 WITH due AS MATERIALIZED (
     SELECT w.id FROM idem.webhook_events w
      WHERE w.verdict = 'hint' AND w.provider = %(provider)s AND w.account = %(account)s
@@ -68,7 +68,7 @@ WITH due AS MATERIALIZED (
        AND NOT EXISTS (SELECT FROM idem.lanes l WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '')
                                                   AND l.lookups_paused)
      ORDER BY w.retry_at LIMIT %(limit)s FOR UPDATE OF w SKIP LOCKED
-), taken AS (
+), claimed AS (
     UPDATE idem.webhook_events w
        SET retry_at = statement_timestamp() + make_interval(secs => %(lease)s), tries = w.tries + 1
      WHERE w.id = ANY (ARRAY(SELECT id FROM due))
@@ -86,7 +86,7 @@ SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_
        r.method, r.path, r.headers, o.status, o.traceparent, o.provider_reference AS known,
        idem.known_moment(coalesce(o.first_sent_at, o.imported_sent_at, r.created_at)) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at
-  FROM taken t
+  FROM claimed t
   LEFT JOIN idem.outbox o ON o.id = t.outbox_id
   LEFT JOIN LATERAL (SELECT q.method, q.path, q.headers, q.created_at
                        FROM idem.requests q WHERE q.outbox_id = t.outbox_id
@@ -94,46 +94,34 @@ SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_
 """
 
 
-async def take(connection: AsyncConnection[Any], lane: LaneName, *, lease: float, limit: int, now: float) -> list[Hint]:
-    """Take up to `limit` due hints of a lane for `lease` seconds. `now`: the boot-time clock, read before."""
+async def claim_hints(
+    connection: AsyncConnection[Any], lane: LaneName, *, lease: float, limit: int, now: float
+) -> list[Hint]:
+    """Claim up to `limit` due hints of a lane for `lease` seconds. `now`: the boot-time clock, read before."""
     wanted = {
         "provider": lane.provider, "account": lane.account, "origin": lane.origin, "limit": limit,
         "operations": list(lane.operations), "environment": lane.environment, "lease": lease,
     }  # fmt: skip
-    rows = await (await records(connection).execute(TAKE_HINTS, wanted)).fetchall()
+    rows = await (await records(connection).execute(CLAIM_HINTS, wanted)).fetchall()
     return [_hint(lane, row, now + lease) for row in rows]
 
 
 def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
-    taken = WaitingEvent(
-        id=row.id,
-        provider=lane.provider,
-        account=lane.account,
-        event_id=row.event_id,
-        verdict="hint",
-        tries=row.tries,
-        age=row.age,
-        intent_id=row.intent_id,
-        body=None if row.body is None else bytes(row.body),
-        place=row.place,
-        out_of_time=row.out_of_time,
-    )
+    body = None if row.body is None else bytes(row.body)
+    lane_and_body = {"provider": lane.provider, "account": lane.account, "verdict": "hint", "body": body}
     return Hint(
-        waiting=taken,
-        match=MatchedCall(row.outbox_id, row.intent_id, row.operation),
-        status=None if row.status is None else OutboxStatus(row.status),
-        absences=row.absences,
-        keys=tuple(row.keys),
-        reference=row.named or row.known,
-        sent_at=row.sent_at,
-        method=row.method or "",
-        path=row.path or "",
-        lease_ends=lease_ends,
-        overridden=row.overridden,
-        later=row.later,
-        asked_at=row.asked_at,
-        headers=row.headers or {},
-        traceparent=row.traceparent,
+        **fields_of(row, Hint)
+        | {
+            "waiting": WaitingEvent(**fields_of(row, WaitingEvent) | lane_and_body),
+            "match": MatchedCall(row.outbox_id, row.intent_id, row.operation),
+            "status": None if row.status is None else OutboxStatus(row.status),
+            "keys": tuple(row.keys),
+            "reference": row.named or row.known,
+            "method": row.method or "",
+            "path": row.path or "",
+            "lease_ends": lease_ends,
+            "headers": row.headers or {},
+        }
     )
 
 
@@ -149,8 +137,8 @@ async def put_off(
     connection: AsyncConnection[Any], hint: Hint, *, again: float, counts: bool, absences: int | None = None
 ) -> None:
     """Ask again in `again` seconds; `counts`: this try was a failure of its own, and not the provider's absence."""
-    taken = hint.waiting
-    about = {"id": taken.id, "tries": taken.tries, "again": again, "counts": counts, "absences": absences}
+    waiting = hint.waiting
+    about = {"id": waiting.id, "tries": waiting.tries, "again": again, "counts": counts, "absences": absences}
     await connection.execute(PUT_OFF, about)
 
 
@@ -172,5 +160,5 @@ UPDATE idem.webhook_events
 
 
 async def allow_fact(connection: AsyncConnection[Any], hint: Hint) -> None:
-    """Nothing contradicts the later fact any more: it is told as soon as its call has ended."""
+    """Nothing contradicts the later fact any more: idem emits it as soon as its call has ended."""
     await connection.execute(HINT_IS_EARLY, {"id": hint.waiting.id})

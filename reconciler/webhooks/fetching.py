@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from psycopg import AsyncConnection
@@ -23,7 +24,7 @@ from idem.outbox.providers import tracing
 from idem.outbox.settle.record import note
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
-from idem.reconciler.pump import Slots
+from idem.reconciler.pump import Pump
 from idem.reconciler.webhooks import applying, fetch_claim, hints, waiting_events
 from idem.reconciler.webhooks.applying import Verdict
 from idem.reconciler.webhooks.delivery import Delivery
@@ -45,50 +46,40 @@ QUEUED: Final = frozenset(
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Hints:
     """Asks about the hints of one lane, through the lane's own limits, breaker and deadline."""
 
-    def __init__(
-        self,
-        database: Database,
-        catalogue: Catalogue,
-        renderer: Renderer,
-        lane_name: LaneName,
-        lane: Lane,
-        settings: ReconcilerSettings,
-    ) -> None:
-        self._database = database
-        self._catalogue = catalogue
-        self._renderer = renderer
-        self.name = lane_name
-        self._lane = lane
-        self._settings = settings
-        self._slots = Slots(lane)
-        self._tasks: set[asyncio.Task[None]] = set()
+    database: Database
+    catalogue: Catalogue
+    renderer: Renderer
+    lane_name: LaneName
+    lane: Lane
+    settings: ReconcilerSettings
+
+    def __post_init__(self) -> None:
+        self._pump = Pump(self.lane)
         self.settled = 0
 
     async def start(self) -> int:
         """Take what is due, as far as the lane has room, and begin to ask; how many."""
-        limit = min(self._settings.batch, self._slots.room(len(self._tasks)))
-        if limit <= 0 or self._lane.provider.webhook is None:
+        limit = min(self.settings.batch, self._pump.room())
+        if limit <= 0 or self.lane.provider.webhook is None:
             return 0
-        lease, now = max(self._settings.lease, waiting_events.LEASE), clock.boottime()
-        async with self._database.connection() as connection:
-            taken = await fetch_claim.take(connection, self.name, lease=lease, limit=limit, now=now)
-        for hint in taken:
-            task = asyncio.create_task(self._look(hint))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return len(taken)
+        lease, now = max(self.settings.lease, waiting_events.LEASE), clock.boottime()
+        async with self.database.connection() as connection:
+            claimed = await fetch_claim.claim_hints(connection, self.lane_name, lease=lease, limit=limit, now=now)
+        for hint in claimed:
+            self._pump.begin(self._look(hint))
+        return len(claimed)
 
     async def start_all(self, stop: asyncio.Event) -> None:
         """Take until nothing is due, until `stop`, or until the next pass is."""
-        await self._slots.take_all(self.start, self._tasks, stop=stop, seconds=self._settings.interval)
+        await self._pump.run(self.start, stop, self.settings.interval)
 
     async def finish(self) -> None:
         """Wait for the questions that run."""
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
+        await self._pump.finish()
 
     async def _look(self, hint: Hint) -> None:
         with tracing.of_row(hint.traceparent):
@@ -98,21 +89,15 @@ class Hints:
         try:
             await self._settle(hint)
         except Exception as error:  # one event must never stop the others: it is taken again when its lease is over
-            if isinstance(error, (*AWAY, *REFUSED)):
-                return
-            telemetry.broken("reconciler", error, f"asking about event {hint.waiting.id}")
-            said = f"{type(error).__name__}: {error}"[:500]
-            try:
-                async with self._database.connection() as connection:
-                    await waiting_events.failed(connection, hint.waiting, said, again=pause(hint.waiting.tries))
-            except (*AWAY, *REFUSED):
-                return
+            if not isinstance(error, (*AWAY, *REFUSED)):
+                with suppress(*AWAY, *REFUSED):
+                    await waiting_events.broken(self.database, hint.waiting, error, again=pause(hint.waiting.tries))
 
     async def _settle(self, hint: Hint) -> None:
-        taken, match = hint.waiting, hint.match
+        waiting, match = hint.waiting, hint.match
         # Without its body it is asked about by what was kept of it.
-        event = await taken.read(self._lane.provider) or Event(reference=hint.reference, bare=True, later=hint.later)
-        async with self._database.connection() as connection:
+        event = await waiting.read(self.lane.provider) or Event(reference=hint.reference, bare=True, later=hint.later)
+        async with self.database.connection() as connection:
             if await hints.is_old_news(connection, match.intent_id, event):
                 await self._end(connection, hint, event, "agrees", Seen(note="it is already known"), None)
                 return
@@ -120,12 +105,12 @@ class Hints:
                 await self._allow_fact(connection, hint)
                 return
         question = hint.question(event)
-        if not self._lane.provider.questions(question):
-            seen = Seen(note=UNCONFIRMABLE if taken.out_of_time else NOTHING_TO_ASK)
+        if not self.lane.provider.questions(question):
+            seen = Seen(note=UNCONFIRMABLE if waiting.out_of_time else NOTHING_TO_ASK)
             await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
             return
-        look, seen = await self._lane.ask(question, lease_ends=hint.lease_ends)
-        telemetry.looked_up(taken.provider, taken.account, match.intent_id, "event", name(look), seen.why)
+        look, seen = await self.lane.ask(question, lease_ends=hint.lease_ends)
+        telemetry.looked_up(waiting.provider, waiting.account, match.intent_id, "event", name(look), seen.why)
         match look:
             case Succeeded() | Refused() | Pending():
                 await self._apply(hint, event, look, seen)
@@ -136,38 +121,38 @@ class Hints:
                 await self._ask_later(hint, event, look, seen, answered=answered)
 
     async def _apply(self, hint: Hint, event: Event, look: Succeeded | Refused | Pending, seen: Seen) -> None:
-        taken = hint.waiting
+        waiting = hint.waiting
         shown = dataclasses.replace(event, said=look, reference=look.reference, bare=False, later=False)
-        delivery = Delivery(taken.provider, taken.account, taken.event_id, shown)
-        what = await applying.ready(self._catalogue, self._renderer, delivery, hint.match, fetched=seen)
+        delivery = Delivery(waiting.provider, waiting.account, waiting.event_id, shown)
+        what = await applying.ready(self.catalogue, self.renderer, delivery, hint.match, fetched=seen)
         if seen.copies > 1:
             # One call, several objects: whatever made them, nobody else will notice (hazard 17).
             twice = {"copies": seen.copies, "reference": look.reference, "provider_key": hint.keys[0]}
             what = dataclasses.replace(what, letters=(*what.letters, DeadLetter(Reason.POSSIBLE_DUPLICATE, twice)))
-        async with self._database.connection() as connection, after_commit.transaction(connection):
-            if not await waiting_events.still_waits(connection, taken):
+        async with self.database.connection() as connection, after_commit.transaction(connection):
+            if not await waiting_events.still_waits(connection, waiting):
                 return
-            verdict, error = await applying.settle(connection, taken.id, what)
+            verdict, error = await applying.settle(connection, waiting.id, what)
             if error is not None:
-                await fetch_claim.put_off(connection, hint, again=pause(taken.tries), counts=True)
-                await waiting_events.bury(connection, taken, error)
+                await fetch_claim.put_off(connection, hint, again=pause(waiting.tries), counts=True)
+                await waiting_events.bury(connection, waiting, error)
                 return
             if event.later:
                 await fetch_claim.allow_fact(connection, hint)
             else:
                 await fetch_claim.end(connection, hint, verdict)
-            await waiting_events.close(connection, taken.id, verdict)
+            await waiting_events.close(connection, waiting.id, verdict)
         self._report(hint, verdict)
 
     async def _not_there(self, hint: Hint, event: Event, seen: Seen) -> None:
         """Believed like any other absence: when enough look-ups agree and the consistency horizon has passed."""
-        lookup, absences = self._lane.provider.contract.lookup, hint.absences + 1
+        lookup, absences = self.lane.provider.contract.lookup, hint.absences + 1
         left = lookup.horizon - hint.waiting.age
         if event.later and absences >= lookup.agree and left < 0:
             seen = dataclasses.replace(seen, note="the provider says what happened to an object, but shows no object")
             await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
             return
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             if absences >= lookup.agree and left < 0:
                 await self._end(connection, hint, event, "unconfirmed", seen, "absent")
                 return
@@ -175,26 +160,26 @@ class Hints:
             await fetch_claim.put_off(connection, hint, again=again, counts=False, absences=absences)
 
     async def _ask_later(self, hint: Hint, event: Event, look: CouldNotAsk, seen: Seen, *, answered: bool) -> None:
-        """A question that failed; `answered`: though the provider is there, and would say the same for ever."""
-        taken = hint.waiting
-        again = min(max(1.0, taken.age / 4), SOON)
+        """Put off a question that failed; `answered`: the provider is there and would always give the same answer."""
+        waiting = hint.waiting
+        again = min(max(1.0, waiting.age / 4), SOON)
         if look.retry_after is not None:
-            again = max(again, min(look.retry_after, self._lane.provider.contract.retry_after_cap))
-        async with self._database.connection() as connection:
+            again = max(again, min(look.retry_after, self.lane.provider.contract.retry_after_cap))
+        async with self.database.connection() as connection:
             # A later fact keeps only what may be sent from its way; elsewhere it has time.
             if not answered or (event.later and hint.status not in QUEUED):
                 await fetch_claim.put_off(connection, hint, again=again, counts=False)
                 return
-            enough = taken.tries >= waiting_events.FAILURES_THAT_NEED_A_PERSON
+            enough = waiting.tries >= waiting_events.FAILURES_THAT_NEED_A_PERSON
             if enough and (hint.overridden or (event.bare and hint.status not in QUEUED)):
                 # Its object is in a state that ends nothing, and no call waits for what it says.
                 await self._end(connection, hint, event, "noted", seen, None)
                 return
             async with after_commit.transaction(connection):
-                await fetch_claim.put_off(connection, hint, again=max(again, pause(taken.tries)), counts=True)
+                await fetch_claim.put_off(connection, hint, again=max(again, pause(waiting.tries)), counts=True)
                 asked_in_vain = f"what was fetched decides nothing: {seen.note or 'no rule'}"
                 await waiting_events.bury(
-                    connection, taken, UNCONFIRMABLE if seen.note == UNCONFIRMABLE else asked_in_vain
+                    connection, waiting, UNCONFIRMABLE if seen.note == UNCONFIRMABLE else asked_in_vain
                 )
 
     async def _allow_fact(self, connection: AsyncConnection[Any], hint: Hint) -> None:
@@ -211,16 +196,16 @@ class Hints:
         outcome: str | None,
     ) -> None:  # fmt: skip
         """A hint that changes nothing: it goes, and what was seen is kept."""
-        taken = hint.waiting
-        details: Mapping[str, Any] = {"event": taken.event_id, "type": event.type}
+        waiting = hint.waiting
+        details: Mapping[str, Any] = {"event": waiting.event_id, "type": event.type}
         evidence = Evidence("webhook", "fetched", outcome, seen, event.reference, details)
         async with after_commit.transaction(connection):
-            if not await waiting_events.still_waits(connection, taken):
+            if not await waiting_events.still_waits(connection, waiting):
                 return
-            await hints.drop(connection, taken.id)
-            await note(connection, hint.match.row_id, evidence, token=taken.id)
+            await hints.drop(connection, waiting.id)
+            await note(connection, hint.match.row_id, evidence, token=waiting.id)
             await fetch_claim.end(connection, hint, verdict)
-            await waiting_events.close(connection, taken.id, verdict)
+            await waiting_events.close(connection, waiting.id, verdict)
         self._report(hint, verdict)
 
     def _report(self, hint: Hint, verdict: Verdict) -> None:

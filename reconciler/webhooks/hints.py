@@ -1,7 +1,7 @@
-"""Events that are fetched before they are believed: a hint stands beside its row until the provider has been asked.
+"""Events that idem fetches before it believes them: a hint stays beside its row until the provider has answered.
 
-It is kept where proofs wait, so that no claim, retry, redrive or cancel passes it (hazard 53); but it proves nothing,
-and nobody folds it. `idem.reconciler.webhooks.fetching` asks.
+It is kept where proofs wait, so that no claim, retry, redrive or cancel passes it (hazard 53). It proves nothing, so it
+is never folded. `idem.reconciler.webhooks.fetching` asks the provider.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from idem.outbox.values import storable
 
 
 def is_due(contract: Contract, event: Event, *, out_of_time: bool) -> bool:
-    """Whether the provider is to be asked what this event says: its contract wants it, or the event came `out_of_time`.
+    """Whether idem asks the provider about this event: its contract wants it, or the event came `out_of_time`.
 
-    Not where it says nothing: neither an end nor a beginning, nor that something of ours has changed there. A later
-    fact changes no state, so it is told as it came, unless its call is open (`idem.outbox.settle.later_facts`).
+    Not if the event says nothing: no end, no beginning, and no change of one of our objects. A later fact changes no
+    state, so idem emits it as it came, unless its call is open (`idem.outbox.settle.later_facts`).
     """
     return (contract.event.fetch or out_of_time) and not event.later and (event.said is not None or event.bare)
 

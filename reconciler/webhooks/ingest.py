@@ -1,4 +1,4 @@
-"""Taking in a verified event: one transaction stores it and does what it says, or nothing of it is there."""
+"""Receiving a verified event: one transaction stores it and does what it says, or nothing of it is there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunBounded(Protocol):
     def __call__(self, work: Work[Found], /) -> Awaitable[Found]: ...
 
 
-async def take(run: RunBounded, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
+async def receive(run: RunBounded, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
     """Store and apply a verified event; what became of it, when it has committed.
 
     The answer is rendered between two short uses of a connection: that is user code, and no transaction is open.
@@ -60,14 +60,14 @@ async def take(run: RunBounded, catalogue: Catalogue, renderer: Renderer, delive
     return _reported(delivery, await run(lambda connection: store(connection, delivery, what)))
 
 
-async def take_all(
+async def receive_all(
     run: RunBounded, catalogue: Catalogue, renderer: Renderer, deliveries: Sequence[Delivery]
 ) -> tuple[Verdict, ...]:
     """The events of one delivery, one transaction each, in their order.
 
     Raises what `run` raises: then the delivery is refused, comes again, and what was stored of it is a duplicate.
     """
-    return tuple([await take(run, catalogue, renderer, delivery) for delivery in deliveries])
+    return tuple([await receive(run, catalogue, renderer, delivery) for delivery in deliveries])
 
 
 async def ingest(database: Database, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
@@ -77,7 +77,7 @@ async def ingest(database: Database, catalogue: Catalogue, renderer: Renderer, d
         async with database.connection() as connection:
             return await work(connection)
 
-    return await take(run, catalogue, renderer, delivery)
+    return await receive(run, catalogue, renderer, delivery)
 
 
 IS_KNOWN = """
@@ -89,8 +89,10 @@ SELECT EXISTS (SELECT FROM idem.webhook_events w
 
 
 async def is_known(connection: AsyncConnection[Any], delivery: Delivery) -> bool:
-    """Whether this event has been taken in before: a cheap first look, which decides nothing. One that came out of time
-    and now comes in time says more than before."""
+    """Whether this event was received before: a cheap first check that decides nothing.
+
+    An event that first came out of time and now comes in time says more than before, so it is not known.
+    """
     about = {
         "provider": delivery.provider, "account": delivery.account, "event": delivery.event_id,
         "out_of_time": delivery.out_of_time,

@@ -21,12 +21,12 @@ SLOWEST: Final = 3600.0
 """Seconds at most between two tries of what failed."""
 
 # Taking an event counts as a failure until it is decided, so that one which kills its process is noticed too.
-TAKE = """
+CLAIM_EVENTS = """
 WITH due AS MATERIALIZED (
     SELECT d.id FROM idem.webhook_events d
      WHERE d.retry_at <= statement_timestamp() AND d.verdict <> 'hint' AND d.provider = ANY (%(providers)s)
      ORDER BY d.retry_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), taken AS (
+), claimed AS (
     UPDATE idem.webhook_events w
        SET retry_at = statement_timestamp() + make_interval(secs => %(lease)s),
            tries    = w.tries + CASE w.verdict WHEN 'deferred' THEN 1 ELSE 0 END
@@ -37,7 +37,7 @@ WITH due AS MATERIALIZED (
 SELECT t.id, t.provider, t.account, t.event_id, t.verdict, t.tries, t.intent_id, t.place, t.out_of_time,
        extract(epoch FROM statement_timestamp() - t.received_at)::float8 AS age,
        (SELECT b.body FROM idem.webhook_bodies b WHERE b.webhook_event_id = t.id) AS body
-  FROM taken t
+  FROM claimed t
 """
 
 
@@ -51,75 +51,72 @@ async def look_again(
 ) -> int:
     """Try every event that is due, `limit` at a time; how many found their end. Raises AWAY.
 
-    Young events become due again meanwhile, and there may be thousands. `over` ends it between two takes: what is taken
-    is tried, because a take counts as a failure.
+    Young events become due again meanwhile, and there may be thousands. `over` ends it between two claims: each claimed
+    event is tried, because a claim counts as a failure.
     """
     providers = [name for name, provider in catalogue.providers.items() if provider.webhook is not None]
     done = 0
     while providers and not over():
         async with database.connection() as connection:
             wanted = {"providers": providers, "limit": limit, "lease": LEASE}
-            rows = await (await records(connection).execute(TAKE, wanted)).fetchall()
+            rows = await (await records(connection).execute(CLAIM_EVENTS, wanted)).fetchall()
         for row in rows:
-            taken = WaitingEvent(**{**row._asdict(), "body": None if row.body is None else bytes(row.body)})
+            waiting = WaitingEvent(**row._asdict() | {"body": None if row.body is None else bytes(row.body)})
             try:
-                done += await _try(database, catalogue, renderer, taken)
+                done += await _try(database, catalogue, renderer, waiting)
             except AWAY:
                 raise
-            except REFUSED:  # no failure of the event's: it is taken again when this take is over
-                daemon_events.left_locked(f"event {taken.id}")
+            except REFUSED:  # no failure of the event's: it is taken again when this claim is over
+                daemon_events.left_locked(f"event {waiting.id}")
             except Exception as error:  # one event must never stop the others
-                telemetry.broken("reconciler", error, f"looking again at event {taken.id}")
-                said = f"{type(error).__name__}: {error}"[:500]
-                async with database.connection() as connection:
-                    await waiting_events.failed(connection, taken, said, again=pause(max(taken.tries, 1)))
+                await waiting_events.broken(database, waiting, error, again=pause(max(waiting.tries, 1)))
         if len(rows) < limit:
             break
     return done
 
 
-async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, taken: WaitingEvent) -> int:
-    provider = catalogue.providers[taken.provider]
-    event = await taken.read(provider)
+async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, waiting: WaitingEvent) -> int:
+    provider = catalogue.providers[waiting.provider]
+    event = await waiting.read(provider)
     async with database.connection() as connection:
-        found = None if event is None else await match(connection, taken.provider, taken.account, event)
+        found = None if event is None else await match(connection, waiting.provider, waiting.account, event)
         if event is None or found is None:
-            if taken.intent_id is not None and taken.verdict in ("deferred", "early"):
+            if waiting.intent_id is not None and waiting.verdict in ("deferred", "early"):
                 # Its call is known, and what it says about it is told nowhere else: only a person can.
-                await waiting_events.failed(connection, taken, _why_lost(taken, event), again=SLOWEST, at_once=True)
+                await waiting_events.failed(connection, waiting, _why_lost(waiting, event), again=SLOWEST, at_once=True)
             else:
-                await unmatched.wait_on(connection, taken, event, provider.contract)
+                await unmatched.wait_on(connection, waiting, event, provider.contract)
             return 0
-    delivery = Delivery(taken.provider, taken.account, taken.event_id, event, out_of_time=taken.out_of_time)
+    delivery = Delivery(waiting.provider, waiting.account, waiting.event_id, event, out_of_time=waiting.out_of_time)
     what = await applying.ready(catalogue, renderer, delivery, found)
-    what = dataclasses.replace(what, recorded=taken.verdict == "early")
+    what = dataclasses.replace(what, recorded=waiting.verdict == "early")
     async with database.connection() as connection, after_commit.transaction(connection):
-        if not await waiting_events.still_waits(connection, taken):
+        if not await waiting_events.still_waits(connection, waiting):
             return 0
-        verdict, error = await applying.settle(connection, taken.id, what)
+        verdict, error = await applying.settle(connection, waiting.id, what)
         if error is not None:
             # From unmatched to deferred: this was its first failure.
-            tries = max(taken.tries, 1)
-            was_waiting = taken.verdict != "deferred"
-            await decide(connection, taken.id, "deferred", what, again=pause(tries), failed=was_waiting)
+            tries = max(waiting.tries, 1)
+            was_waiting = waiting.verdict != "deferred"
+            await decide(connection, waiting.id, "deferred", what, again=pause(tries), failed=was_waiting)
             await waiting_events.bury(
-                connection, dataclasses.replace(taken, intent_id=found.intent_id, tries=tries), error
+                connection, dataclasses.replace(waiting, intent_id=found.intent_id, tries=tries), error
             )
             return 0
-        await decide(connection, taken.id, verdict, what, again=due_again(verdict, taken.age))
+        await decide(connection, waiting.id, verdict, what, again=due_again(verdict, waiting.age))
         if verdict == "deferred":
             return 0
-        await waiting_events.close(connection, taken.id, verdict)
-    if verdict == taken.verdict:
+        await waiting_events.close(connection, waiting.id, verdict)
+    if verdict == waiting.verdict:
         return 0
-    telemetry.webhook(taken.provider, taken.account, verdict)
+    telemetry.webhook(waiting.provider, waiting.account, verdict)
     return int(verdict not in ("hint", "early"))
 
 
-def _why_lost(taken: WaitingEvent, event: Event | None) -> str:
+def _why_lost(waiting: WaitingEvent, event: Event | None) -> str:
     if event is not None:
         return "its body can no longer be read as an event of this call: the current contract finds no key of the call"
-    if taken.body is None:
+    if waiting.body is None:
         return "its body can no longer be read: it is no longer kept"
     return "its body can no longer be read: the current contract finds no such event in it"
 

@@ -1,8 +1,8 @@
-"""Events that match no call: kept, tried again, and in the end a dead letter or counted as somebody else's.
+"""Events that match no call: kept, tried again, and in the end a dead letter, or counted as foreign.
 
-An account often serves others too: other deployments, code of before, a dashboard. An event is taken for ours by our
-mark, by a key that looks like one of ours, or because nobody else uses the account; whatever else matches nothing is
-foreign, and no person is called for it (hazard 40).
+Other programs often use the same account: other deployments, earlier code, a dashboard. An event counts as ours by our
+mark, by a key that looks like one of ours, or if only this deployment uses the account. Every other unmatched event is
+foreign, and opens no dead letter (hazard 40).
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ async def wait_on(
 ) -> None:
     """Write that an event still matches nothing, and what follows from its age.
 
-    None: the contract as it is now reads no such event. It waits on all the same: the one that took it in did, and so
-    may the next.
+    None: the present contract reads no such event. It waits all the same, because another contract may read it again.
     """
     horizon = contract.event.horizon
     late = waiting.age > (YOUNG if horizon is None else horizon)
@@ -60,7 +59,7 @@ async def wait_on(
 
 
 def is_ours(event: Event, contract: Contract) -> bool:
-    """Whether an event that matches nothing should have matched something, as far as anybody can tell."""
+    """Whether an event that matches nothing should have matched a call, as far as idem can tell."""
     if event.ours is not None:
         return event.ours
     return contract.dedicated_account or any(is_one_of_ours(key) for key in event.keys)

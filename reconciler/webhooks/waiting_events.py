@@ -1,4 +1,4 @@
-"""An event that waits, as somebody has taken it to look at it again; and the dead letter of one that fails."""
+"""An event that waits, claimed in order to try it again; and the dead letter of one that fails."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
+from idem.outbox.database.pool import Database
 from idem.outbox.domain.provider import Provider
 from idem.outbox.domain.states import Reason
 from idem.outbox.domain.webhook import Event
-from idem.outbox.observe import after_commit
+from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import record
 from idem.outbox.values import threads
 
 LEASE: Final = 60.0
-"""Seconds for which a taken event is nobody else's; longer than an answer may take to render."""
+"""Seconds for which a claimed event is nobody else's; longer than an answer may take to render."""
 
 FAILURES_THAT_NEED_A_PERSON: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingEvent:
-    """A taken event. `tries`: how often it could not be applied, this try included; `age` in seconds.
+    """A claimed event. `tries`: how often it could not be applied, this try included; `age` in seconds.
 
     `place`: where among the events of its body it stands. `out_of_time`: as in `Delivery`.
     """
@@ -58,7 +59,7 @@ SELECT w.id FROM idem.webhook_events w
 
 
 async def still_waits(connection: AsyncConnection[Any], waiting: WaitingEvent) -> bool:
-    """Whether it is as it was when it was taken; locks it for the rest of the transaction."""
+    """Whether it is as it was when it was claimed; locks it for the rest of the transaction."""
     guard = {"id": waiting.id, "verdict": waiting.verdict, "tries": waiting.tries}
     return await (await connection.execute(STILL_WAITS, guard)).fetchone() is not None
 
@@ -76,6 +77,13 @@ async def failed(
     async with after_commit.transaction(connection):
         await connection.execute(FAILED, {"id": waiting.id, "again": again})
         await bury(connection, waiting, error, at_once=at_once)
+
+
+async def broken(database: Database, waiting: WaitingEvent, error: Exception, *, again: float) -> None:
+    """Log a try that raised, and put it off. Raises what an unreachable database raises."""
+    telemetry.broken("reconciler", error, f"asking about event {waiting.id}")
+    async with database.connection() as connection:
+        await failed(connection, waiting, f"{type(error).__name__}: {error}"[:500], again=again)
 
 
 async def bury(connection: AsyncConnection[Any], waiting: WaitingEvent, error: str, *, at_once: bool = False) -> None:

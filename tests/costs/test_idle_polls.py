@@ -38,17 +38,17 @@ async def claimed(connection: AsyncConnection[Any], spine: Spine) -> object:
     )
 
 
-async def taken(connection: AsyncConnection[Any], spine: Spine) -> object:
+async def claimed_for_lookup(connection: AsyncConnection[Any], spine: Spine) -> object:
     name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
     contract = spine.catalogue.providers["keyed"].contract
-    return await due.take(
+    return await due.claim_due(
         connection, name, contract, token=uuid4(), holder="reconciler-1", lease=90, limit=4, now=clock.boottime()
     )
 
 
 POLLS: dict[str, Poll] = {
     "claims": claimed,
-    "takes": taken,
+    "look-ups": claimed_for_lookup,
     "stored proofs": lambda connection, spine: stored.apply_stored(connection, spine.catalogue, limit=100),
     "redrives": lambda connection, spine: stored.redrive(connection, spine.catalogue, limit=100),
     "leases": lambda connection, spine: sweep_expired(connection, spine.catalogue, batch=100),

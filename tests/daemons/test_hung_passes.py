@@ -24,7 +24,7 @@ def edit(file: Path) -> None:
     file.write_text(f"{text[:account]}{first}\n{second}\n{limits}\n\n{text[operation:]}\n{eu}")
 
 
-@pytest.mark.parametrize(("kind", "name"), [("reconciler", "take"), ("worker", "claim")])
+@pytest.mark.parametrize(("kind", "name"), [("reconciler", "claim"), ("worker", "claim")])
 async def test_ib_166_a_lane_that_hangs_is_named_beside_one_that_works(
     desk: Desk, configuration: Path, unused_tcp_port: int, kind: str, name: str
 ) -> None:  # fmt: skip

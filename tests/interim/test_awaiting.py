@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from fix_proofs import answered, take_one
+from fix_proofs import answered, claim_due_row
 from interim.shop import KINDS, Shop, body, redirect
 from races_help import claim_one
 
@@ -32,7 +32,7 @@ async def test_hazard_68_not_found_after_an_interim_answer_is_a_conflict(shop: S
     intent = await shop.charge("final")
     told = body(await shop.pay("final"))["interim"]
     await shop.spine.advance(1000)
-    assert await answered(shop.spine, await take_one(shop.spine, "keyed"), Absent()) == "kept"
+    assert await answered(shop.spine, await claim_due_row(shop.spine, "keyed"), Absent()) == "kept"
     assert await shop.spine.letters(intent) == ["conflict"]
     answer = await shop.pay("final")
     assert (answer.status_code, body(answer)["interim"]) == (202, told)
@@ -72,7 +72,7 @@ async def test_a_proof_that_was_found_under_other_terms(shop: Shop) -> None:
     )  # fmt: skip
     # Whoever looks next renders one.
     await shop.spine.advance(100)
-    assert await answered(shop.spine, await take_one(shop.spine, "keyed"), OPEN) == "settled"
+    assert await answered(shop.spine, await claim_due_row(shop.spine, "keyed"), OPEN) == "settled"
     assert body(await shop.pay("exists"))["redirect"] == redirect("pay_1")
     assert await shop.events(intent) == [("completed", "succeeded", True)]
 
@@ -110,5 +110,5 @@ async def test_a_daemon_without_the_operation_only_awaits(shop: Shop) -> None:
     row = await shop.spine.row(intent)
     assert row is not None and row["status"] == "awaiting"
     await shop.spine.advance(100)
-    await answered(shop.spine, await take_one(shop.spine, "keyed"), OPEN)
+    await answered(shop.spine, await claim_due_row(shop.spine, "keyed"), OPEN)
     assert (await shop.pay("exists")).status_code == 201

@@ -80,13 +80,13 @@ async def test_a_frozen_worker_holds_no_turn(spine: Spine, who: str) -> None:
                 assert len(await asyncio.wait_for(one(spine.database, lane), 30)) == 1
             else:
                 async with spine.database.connection() as connection:
-                    taken = await asyncio.wait_for(
-                        due.take(
+                    claim = await asyncio.wait_for(
+                        due.claim_due(
                             connection, lane, replace(spine.catalogue.providers["keyed"].contract, lookup=LookupRule()),
                             token=claims.new_token(), holder="other", lease=60, limit=1, now=clock.boottime(),
                         ), 30,
                     )  # fmt: skip
-                assert taken == []
+                assert claim == []
         finally:
             os.kill(process.pid, signal.SIGKILL)
             await process.communicate()
@@ -103,5 +103,5 @@ async def test_an_exact_limit_is_never_exceeded_by_many_at_once(spine: Spine) ->
     lane = exact(spine)
     for number in range(12):
         spine.accepted(f"k{number}")
-    taken = await asyncio.gather(*(one(spine.database, lane) for _ in range(8)))
-    assert sum(map(len, taken)) == 4
+    claim = await asyncio.gather(*(one(spine.database, lane) for _ in range(8)))
+    assert sum(map(len, claim)) == 4

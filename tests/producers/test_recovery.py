@@ -50,7 +50,7 @@ async def test_of_what_was_never_rendered_no_absence_is_believed(spine: Spine, a
     assert spine.effects() == 0
     await settle_by_asking(spine, intent)
     row = await spine.row(intent) or {}
-    assert (row["status"], row["claim_token"]) == ("unknown", None), "the take was given back"
+    assert (row["status"], row["claim_token"]) == ("unknown", None), "the claim was given back"
     assert "reconcile_exhausted" in await spine.letters(intent)
     for sure in (actions.resolve_failed, actions.redrive):
         version = (await spine.one("SELECT version FROM idem.intents"))["version"]

@@ -31,7 +31,7 @@ async def claim(spine: Spine, lane: LaneName, limit: int = 100, lease: float = 3
 async def take(spine: Spine, lane: LaneName, limit: int = 100) -> list[LookupClaim]:
     contract = spine.catalogue.providers["keyed"].contract
     async with spine.database.connection() as connection:
-        return await due.take(
+        return await due.claim_due(
             connection, lane, contract, token=uuid4(), holder="r", lease=30, limit=limit, now=clock.boottime()
         )
 

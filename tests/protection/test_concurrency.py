@@ -62,5 +62,5 @@ async def test_hazard_72_exact_is_exact_whoever_claims_at_once(spine: Spine) -> 
     rounds = await asyncio.gather(*(claim(spine, lane, 5) for _ in range(7)), *(take(spine, lane, 5) for _ in range(3)))
     assert sum(len(rows) for rows in rounds) <= 7
     (held,) = await spine.all("SELECT count(*) AS n FROM idem.outbox WHERE claim_token IS NOT NULL")
-    # First sends leave what is due to be asked about free, so that a claim after the last take may find no room.
+    # First sends leave what is due to be asked about free, so that a claim after the last claim may find no room.
     assert 4 <= held["n"] <= 7

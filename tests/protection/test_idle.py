@@ -1,4 +1,4 @@
-"""A paused lane costs an idle poll nothing: of 100,000 rows that wait there, the claim and the take read none."""
+"""A paused lane costs an idle poll nothing: of 100,000 rows that wait there, the claim and the claim read none."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ SELECT gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 s', now() +
 PAUSE = "INSERT INTO idem.lanes (provider, account, paused, lookups_paused) VALUES ('p0', %s, true, true)"
 LANE = {**hot_statements.LANE, **hot_statements.HOLD, "concurrency": 50, "asking": 5}
 CLAIM = {**LANE, "turns": 200, "after": ""}
-TAKE = {**LANE, "replays": True, "first": True, "window": 86000.0, "quiet": 180.0, "flight": 120.0, "pause": 60.0,
+CLAIM_DUE = {**LANE, "replays": True, "first": True, "window": 86000.0, "quiet": 180.0, "flight": 120.0, "pause": 60.0,
         "lookups": True, "later": 2}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "status"), [("claim.CLAIM", CLAIM, "pending"), ("due.TAKE", TAKE, "unknown")]
+    ("name", "parameters", "status"), [("claim.CLAIM", CLAIM, "pending"), ("due.CLAIM_DUE", CLAIM_DUE, "unknown")]
 )
 @pytest.mark.parametrize("account", ["a0", ""], ids=["one", "all"])
 @pytest.mark.parametrize("concurrency", [None, 50])

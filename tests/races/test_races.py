@@ -66,7 +66,7 @@ async def take(spine: Spine, kind: str, limit: int = 10) -> list[LookupClaim]:
     name, _ = lane_names(spine.catalogue)[kind, kind]
     contract = KEYED if kind == "keyed" else KEYLESS
     async with spine.database.connection() as connection:
-        return await due.take(
+        return await due.claim_due(
             connection, name, contract, token=uuid4(), holder="t", lease=30, limit=limit, now=clock.boottime()
         )
 

@@ -114,10 +114,10 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
     async with desk.spine.database.connection() as connection:
         name, _ = lane_names(desk.spine.catalogue)["keyed", "keyed"]
         contract = desk.spine.catalogue.providers["keyed"].contract
-        taken = await due.take(
+        claim = await due.claim_due(
             connection, replace(name), contract, token=uuid4(), holder="r", lease=30, limit=5, now=clock.boottime()
         )
-        assert taken == []
+        assert claim == []
         for command in (actions.cancel, actions.redrive):
             with pytest.raises(OperatorRefused, match="recovery has not yet handled this row"):
                 await command(connection, desk.spine.catalogue, intent, by="ann", reason="r", version=None)

@@ -32,7 +32,7 @@ async def held(spine: Spine, kind: str, beats: int, holder: str, table: int) -> 
                 beats=beats,
                 table=table,
             )
-        return await due.take(
+        return await due.claim_due(
             connection, name, contract, token=uuid4(), holder=holder, lease=30, limit=5, now=clock.boottime(),
             beats=beats, table=table,
         )  # fmt: skip

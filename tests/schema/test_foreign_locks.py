@@ -85,11 +85,11 @@ def test_what_may_wait_is_there() -> None:
 
 
 BATCHES: Final = (
-    "gate.WRITE", "claim.CLAIM", "due.TAKE", "due.HASTEN_LANE", "quiet_time.RAISE_QUIET", "pages.LOCK",
+    "gate.WRITE", "claim.CLAIM", "due.CLAIM_DUE", "due.HASTEN_LANE", "quiet_time.RAISE_QUIET", "pages.LOCK",
     "retention.ROWS_AT_REST",
     "retention.EXPIRE", "retention.DELETE_TOMBSTONES", "tenant_counts.LOCK_COUNTS", "stored.DUE_REDRIVES",
-    "retries.TAKE",
-    "fetch_claim.TAKE_HINTS", "unfrozen.PICK", "queue.FIND", "queue.EXPAND", "queue.REGISTER",
+    "retries.CLAIM_EVENTS",
+    "fetch_claim.CLAIM_HINTS", "unfrozen.PICK", "queue.FIND", "queue.EXPAND", "queue.REGISTER",
     "history.DELETE_EVIDENCE",
     "history.DELETE_REQUESTS", "history.DELETE_WEBHOOK_EVENTS",
 )  # fmt: skip

@@ -14,7 +14,7 @@ from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
 from idem.migrations import runner, upgrade_in
 from idem.migrations.inside import script
-from idem.migrations.taking_turns import UPGRADE_LOCK
+from idem.migrations.upgrade_lock import UPGRADE_LOCK
 
 VERSIONS = "CREATE TABLE idem.alembic_version (version_num varchar(32) NOT NULL PRIMARY KEY)"
 TRAP = (

@@ -21,8 +21,8 @@ from idem.outbox.providers.schemes import ed25519
 from idem.outbox.providers.schemes.deliveries import MOST_SIGNATURES
 from idem.outbox.providers.schemes.standard import MOST_BY_KEY
 from idem.outbox.providers.schemes.tries import MOST_SECRETS, MOST_TRIES, PUBLIC_KEY
-from idem.outbox.values.errors import ConfigError
-from idem.reconciler.webhooks.delivery import NotConfigured, NotVerified, verified
+from idem.outbox.values.errors import ConfigError, WebhookRefused
+from idem.reconciler.webhooks.delivery import verified
 
 BASE = Path(__file__).with_name("what_a_delivery_costs_base.toml").read_text()
 HMAC = 'scheme = "hmac-sha256"\nheader = "%s"\nkey = "/key"\n'
@@ -133,7 +133,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def refused(catalogue: Catalogue, sent: Sent, account: str | None = None) -> str:
-    with pytest.raises(NotVerified) as raised:
+    with pytest.raises(WebhookRefused) as raised:
         verified(catalogue, "bank", account, *sent, NOW)
     return raised.value.reason
 
@@ -211,7 +211,7 @@ def test_the_checks_of_one_delivery_have_a_most(tmp_path: Path, looks: Counter[s
     for scheme, accounts, each in (("ed25519", 50, 2), ("ed25519", 7, 3), ("standard", 101, 1), ("adyen", 20, 6)):
         many = known(tmp_path, scheme, accounts, each)
         body = GROWING["adyen, items"][1](1) if scheme == "adyen" else sent
-        with pytest.raises(NotConfigured, match="/webhooks/bank/ followed by the account's name"):
+        with pytest.raises(WebhookRefused, match="/webhooks/bank/ followed by the account's name"):
             verified(many, "bank", None, *body, NOW)
         assert not looks
         assert refused(many, body, "a1") == "signature"

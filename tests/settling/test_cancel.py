@@ -5,7 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from fix_proofs import take_one
+from fix_proofs import claim_due_row
 from fix_spine import KEYED, Spine
 from settling.shop import CANCEL, asked, cancelling, cancels, count_lookups, sends, serve, standing
 
@@ -135,9 +135,9 @@ async def test_a_reconciler_that_dies_with_its_cancel_leaves_the_key_burned(spin
 
 
 async def answered(spine: Spine, look: Look, seen: Seen | None = None) -> str:
-    """A take whose cancel was answered so."""
+    """A claim whose cancel was answered so."""
     await spine.advance(200)
-    taken = await take_one(spine, "keyed")
+    taken = await claim_due_row(spine, "keyed")
     found = lookups.Answered("cancel", look, seen or Seen(200), sent=isinstance(look, CouldNotAsk))
     became, _ = await settling.settle(
         spine.database, Renderer(), taken, found, spine.catalogue.require("pay.keyed")

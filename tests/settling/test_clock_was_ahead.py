@@ -141,7 +141,7 @@ async def test_a_redrive_needs_a_word_and_its_send_is_not_replayed_either(spine:
 
 
 async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine: Spine) -> None:
-    """The clock goes back between a take and what its look came to."""
+    """The clock goes back between a claim and what its look came to."""
     intent = await spine.sent(faults=["drop_before_acting"])
     await spine.all("UPDATE idem.outbox SET absences = 5 RETURNING id")
     provider = spine.catalogue.providers["keyed"]
@@ -149,15 +149,15 @@ async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine
     calls = Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
     sender = Sender(calls.provider, AccountWatch(spine.database, name, calls, "t"))
     async with with_clock(spine, HOUR), spine.database.connection() as connection:
-        (taken,) = await due.take(
+        (claim,) = await due.claim_due(
             connection, name, provider.contract, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime(),
             replay_first=False, sent_as=await sender.ready(connection), senders=sender.same(),
         )  # fmt: skip
     asker = Asker(spine.database, calls, ControlQuestion(spine.database, name, calls, sender), sender)
-    answered = await asker.ask(replace(taken, replay=False))
+    answered = await asker.ask(replace(claim, replay=False))
     await calls.close()
     terms = spine.catalogue.cautious("pay.keyed", "keyed")
-    await settling.settle(spine.database, Renderer(), taken, answered, terms)
+    await settling.settle(spine.database, Renderer(), claim, answered, terms)
     assert (await spine.row(intent))["status"] == "unknown"
 
 
@@ -167,12 +167,12 @@ async def test_a_pass_marks_a_row_once_and_leaves_its_claim(spine: Spine) -> Non
         held = spine.accepted("held")
         await spine.all("UPDATE idem.outbox SET available_at = statement_timestamp() RETURNING id")
         async with spine.database.connection() as connection:
-            taken = await due.take(
+            claim = await due.claim_due(
                 connection, lane_names(spine.catalogue)["keyed", "keyed"][0],
                 spine.catalogue.providers["keyed"].contract, token=uuid4(), holder="t", lease=30, limit=1,
                 now=clock.boottime(),
             )  # fmt: skip
-        assert len(taken) == 1
+        assert len(claim) == 1
         await spine.work(faults=["act_then_drop"])
     before, other = await spine.row(intent), await spine.row(held)
     assert before["claim_token"] is not None and other["first_sent_at"] is not None

@@ -5,7 +5,7 @@ import json
 from uuid import UUID, uuid4
 
 import pytest
-from fix_proofs import answered, take_one
+from fix_proofs import answered, claim_due_row
 from fix_spine import Spine, catalogue
 from races_help import claim_one
 
@@ -126,7 +126,7 @@ async def test_two_reasons_to_fear_a_duplicate_still_settle(spine: Spine) -> Non
     row = await row_id(spine, intent)
     await prove(spine, row, Pending("pay_a"), "keyless")
     await spine.advance(100)
-    taken = await take_one(spine, "keyless")
+    taken = await claim_due_row(spine, "keyless")
     became = await answered(spine, taken, Succeeded("pay_b", "succeeded"), Seen(200, copies=2))
     assert became == "settled"
     assert await spine.letters(intent) == ["possible_duplicate"]

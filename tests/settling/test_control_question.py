@@ -49,7 +49,7 @@ async def desk_of(spine: Spine, kind: str) -> Desk:
     sender = Sender(provider, AccountWatch(spine.database, name, lane, "t"))
     async with spine.database.connection() as connection:
         await due.hasten(connection, since=None)
-        (taken,) = await due.take(
+        (taken,) = await due.claim_due(
             connection, name, provider.contract, token=uuid4(), holder="t", lease=60, limit=1, now=clock.boottime(),
             replay_first=False, sent_as=await sender.ready(connection), senders=sender.same(),
         )  # fmt: skip

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import httpx
 from fix_desk import Desk
-from fix_proofs import take_one
+from fix_proofs import claim_due_row
 from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, serving, with_events
 from settling.shop import cancelling, sends, standing
@@ -58,7 +58,7 @@ async def test_a_look_up_of_the_new_key_is_not_answered_with_the_object_of_the_o
     intent, old = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
     await sent_anew(spine, "drop_before_acting")
     await spine.advance(10)
-    taken = await take_one(spine, "keyed")
+    taken = await claim_due_row(spine, "keyed")
     assert taken.earlier_keys == (str(old),)
     assert taken.row.provider_key != str(old)
     question = taken.question

@@ -41,7 +41,7 @@ def lane(spine: Spine) -> Lane:
 async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
     spine: Spine, begun: bool, stopped: float, more: int
 ) -> None:
-    """Between the take, which found half a second left, and the send this process stands still."""
+    """Between the claim, which found half a second left, and the send this process stands still."""
     use(spine, lookups=False)
     intent = await spine.sent(faults=["act_then_drop"])
     await remembered(spine, intent, "first_sent_at")
@@ -49,14 +49,14 @@ async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
     name, now, calls = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime(), lane(spine)
     sender = Sender(calls.provider, AccountWatch(spine.database, name, calls, "t"))
     async with spine.database.connection() as connection:
-        (taken,) = await due.take(
+        (claim,) = await due.claim_due(
             connection, name, spine.catalogue.providers["keyed"].contract, token=uuid4(), holder="t", lease=30, limit=1,
             now=now, replay_first=begun, sent_as=await sender.ready(connection), senders=sender.same(),
         )  # fmt: skip
-    assert taken.replay and taken.begun is begun
+    assert claim.replay and claim.begun is begun
     await asyncio.sleep(stopped)
     control = ControlQuestion(spine.database, name, calls, sender)
-    answered = await Asker(spine.database, calls, control, sender).ask(taken)
+    answered = await Asker(spine.database, calls, control, sender).ask(claim)
     await calls.close()
     assert len(sends(spine)) == before + more
     if not more:

@@ -134,7 +134,7 @@ async def test_a_take_and_the_beginning_of_a_replay_ask_for_it(
     contract = stating(spine, stated)
     now = clock.boottime()
     async with spine.database.connection() as connection:
-        taken = await due.take(
+        taken = await due.claim_due(
             connection, lane_names(spine.catalogue)["keyed", "keyed"][0], contract, token=uuid4(), holder="t", lease=30,
             limit=100, now=now, replay_first=first,
         )  # fmt: skip

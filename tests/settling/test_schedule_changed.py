@@ -128,7 +128,7 @@ async def test_a_row_that_waits_for_its_replay_is_not_told_as_unattended_before_
 
 
 async def test_a_take_that_was_left_behind_keeps_its_quiet_time_when_it_is_told(spine: Spine) -> None:
-    """The reconciler died with its take, which may have been a replay; the quiet time grows by what may still act."""
+    """The reconciler died with its claim, which may have been a replay; the quiet time grows by what may still act."""
     intent = await lost(spine, "keyed")
     await spine.all(
         "UPDATE idem.outbox SET claim_token = gen_random_uuid(), claimed_by = 'reconciler-dead', claimed_at = now(),"

@@ -44,7 +44,7 @@ async def test_what_was_allowed_is_not_sent_when_the_process_goes_on_after_the_m
     spine, stopped, process = desk.spine, asyncio.Event(), None
 
     def stop(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
-        # The answer of the claim or the take is the first one with the request in it. It is committed by then.
+        # The answer of the claim or the claim is the first one with the request in it. It is committed by then.
         if process is not None and direction == "to_client" and b"/payments" in data and not stopped.is_set():
             os.kill(process.pid, signal.SIGSTOP)
             stopped.set()

@@ -97,8 +97,8 @@ async def test_a_question_has_the_database_clock(desk: Desk, monkeypatch: pytest
     lane, _ = lane_names(desk.spine.catalogue)["keyed", "keyed"]
     contract = desk.spine.catalogue.providers["keyed"].contract
     async with desk.spine.database.connection() as connection:
-        (taken,) = await due.take(connection, lane, contract, token=intent, holder="me", lease=30, limit=1, now=0)
+        (claim,) = await due.claim_due(connection, lane, contract, token=intent, holder="me", lease=30, limit=1, now=0)
         newest = await known_object.newest(connection, "keyed", "keyed", 10)
     assert newest is not None
-    for question in (taken.question, newest):
+    for question in (claim.question, newest):
         assert question.asked_at == pytest.approx(at, abs=600)

@@ -10,9 +10,9 @@ WITH wanted AS MATERIALIZED (
     INSERT INTO idem.idempotency_keys (tenant_id, operation, idempotency_key, fingerprint, intent_id, expires_at)
     SELECT 't', %(operation)s, key, 'v1:x', intent, at + interval '3 days' FROM wanted
 ), queued AS (
-    INSERT INTO idem.outbox (id, intent_id, status, status_since, available_at, start_before, operation, provider,
+    INSERT INTO idem.outbox (id, intent_id, tenant_id, status, status_since, available_at, start_before, operation, provider,
                              account, origin, provider_key, marks_start)
-    SELECT row, intent, 'pending', at, at, at + make_interval(secs => %(start)s), %(operation)s, %(provider)s,
+    SELECT row, intent, 't', 'pending', at, at, at + make_interval(secs => %(start)s), %(operation)s, %(provider)s,
            %(provider)s, 'http://127.0.0.1:9', provider_key, %(marks)s FROM wanted
 ), requests AS (
     INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path, headers, body)

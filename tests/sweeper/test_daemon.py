@@ -14,7 +14,7 @@ from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.settle import pages
-from idem.sweeper.daemon import Sweeper, SweepResult
+from idem.sweeper.daemon import CHANGES, Sweeper, SweepResult
 
 QUICK = with_constants(SweeperSettings(interval=0.1), retention_interval=0.2)
 
@@ -112,16 +112,17 @@ async def test_passes_never_overlap_and_a_long_one_is_followed_promptly(
     at_once, most, passes = 0, 0, 0
     sweeper = Sweeper(database, known, SweeperSettings(interval=0.5))
 
-    async def long_pass(done: Any, until: float) -> bool:
+    async def long_page(*_: Any, place: pages.Place, **how: Any) -> list[Any]:
         nonlocal at_once, most, passes
         at_once += 1
         passes += 1
         most = max(most, at_once)
         await asyncio.sleep(0.6)
         at_once -= 1
-        return False
+        place.over = True
+        return []
 
-    monkeypatch.setattr(sweeper, "_sweep", long_pass)
+    monkeypatch.setitem(CHANGES, "leases", ("swept", long_page))
 
     async def three() -> bool:
         return passes >= 3

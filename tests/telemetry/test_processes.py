@@ -17,13 +17,13 @@ from idem.outbox.observe import metrics
 WORK = """
 import signal, sys
 from uuid import uuid4
-from idem.outbox.observe import metrics, telemetry
+from idem.outbox.observe import ages, metrics, telemetry
 telemetry.set_up(json=True, level="error")
 telemetry.claimed("p", "a", 2)
 telemetry.called("p", "a", uuid4(), 1, "succeeded", 0.2)
 telemetry.passed("worker", "claim", "p", "a")
 telemetry.waiting(3)
-telemetry.aged(("p", "a"), telemetry.LaneAges({"pending": telemetry.Unsettled(int(sys.argv[1]), 1.0)}))
+ages.set_gauges(("p", "a"), ages.LaneAges({"pending": ages.Unsettled(int(sys.argv[1]), 1.0)}))
 print("ready", flush=True)
 if sys.argv[2:] == ["exposition"]:
     sys.stdout.buffer.write(metrics.exposition()[0])

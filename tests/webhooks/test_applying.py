@@ -20,7 +20,7 @@ from idem.outbox.domain.decisions import Accepted, Decision, Retrying
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.settle.rendering import Renderer
-from idem.outbox.values.errors import NotTaken
+from idem.outbox.values.errors import WebhookRefused
 from idem.reconciler.webhooks.delivery import verified
 from idem.reconciler.webhooks.ingest import ingest
 
@@ -349,7 +349,7 @@ async def test_the_same_ingestion_without_our_http(hooks: Hooks) -> None:
     assert (delivery.account, delivery.event_id) == ("keyed", "evt_1")
     assert await ingest(hooks.spine.database, catalogue, renderer, delivery) == "applied"
     assert await ingest(hooks.spine.database, catalogue, renderer, delivery) == "duplicate"
-    with pytest.raises(NotTaken):
+    with pytest.raises(WebhookRefused):
         verified(catalogue, "keyed", None, headers, body + b" ", time.time())
 
 

@@ -1,4 +1,4 @@
-"""A reconciler that is told to stop ends between two takes of events, however many wait."""
+"""A reconciler that is told to stop ends between two claims of events, however many wait."""
 
 import asyncio
 from typing import Any

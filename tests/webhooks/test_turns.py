@@ -167,6 +167,6 @@ async def test_an_application_s_own_endpoint_checks_beside_its_loop_too(desk: De
     catalogue = secrets_of(with_events(desk.spine.catalogue), scheme)
     body = json.dumps(event(None)).encode()
     headers = signed(body, "evt_1", key=OTHERS)
-    taken = await embedded.take(desk.spine.database, catalogue, Renderer(), "keyed", headers, body, None)
+    taken = await embedded.receive(desk.spine.database, catalogue, Renderer(), "keyed", headers, body, None)
     assert taken == "unmatched"
     assert scheme.threads.total() == 1 and threading.get_ident() not in scheme.threads

@@ -1,4 +1,4 @@
-"""Upgrades take turns by an advisory lock. The wait for it is bounded, and the error names the session that holds it.
+"""The advisory lock that lets one upgrade run at a time. The wait is bounded, and the error names the holder.
 
 Any role that may connect can hold any advisory lock for as long as it likes, so every wait for one must be bounded.
 """
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 UPGRADE_LOCK: Final = 0x1DE0_0001
-"""The advisory lock that upgrades of a database take in turn."""
+"""The advisory lock that every upgrade of a database holds."""
 
 HELD: Final = (
     "another session has held the advisory lock {lock}, by which upgrades of idem's schema take turns, for more than "
@@ -53,7 +53,7 @@ SELECT string_agg(CASE
 
 
 def holders(connection: Connection, seconds: float) -> str:
-    """What to tell about a turn that did not come in so many seconds; who holds it is looked up on this connection."""
+    """The error after waiting `seconds` for the lock; it looks up on this connection who holds it."""
     held = HELD.format(lock=UPGRADE_LOCK, seconds=seconds)
     try:
         with connection.begin_nested():
@@ -64,7 +64,7 @@ def holders(connection: Connection, seconds: float) -> str:
 
 
 def block(seconds: float) -> str:
-    """Statements of PL/pgSQL that take the turn to the end of the transaction, or raise what `holders` says.
+    """Statements of PL/pgSQL that take the lock until the end of the transaction, or raise what `holders` says.
 
     They need a variable `holder` of type text, and the session's lock_timeout is the bound of the wait.
     """

@@ -13,14 +13,14 @@ from schema.databases import as_role, new_database
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from idem.migrations import MigrationError, runner, taking_turns, upgrade_in
+from idem.migrations import MigrationError, runner, upgrade_in, upgrade_lock
 from idem.migrations.inside import script
 from idem.outbox.accept import sql_operations
 
 ROOT = Path(runner.__file__).parent.parent
 # Where a statement waits for an advisory lock; each is tried below with a session that holds it.
-WAITING = {"migrations/inside.py", "migrations/runner.py", "migrations/taking_turns.py"}
-HOLD = f"SELECT pg_advisory_lock({taking_turns.UPGRADE_LOCK})"
+WAITING = {"migrations/inside.py", "migrations/runner.py", "migrations/upgrade_lock.py"}
+HOLD = f"SELECT pg_advisory_lock({upgrade_lock.UPGRADE_LOCK})"
 NAMED = r"pid {pid}, role {role}, application 'nightly report', connected since \d{{4}}-\d\d-\d\d .*in its transaction"
 
 
@@ -60,12 +60,12 @@ def test_every_statement_that_takes_an_advisory_lock_gives_up_or_is_tried_here()
 
 def test_an_upgrade_names_the_session_that_holds_its_turn(empty_database: str, holder: psycopg.Connection) -> None:
     with pytest.raises(MigrationError, match=named(holder)) as told:
-        runner.upgrade(empty_database, environment="test", turn=0.05)
+        runner.upgrade(empty_database, environment="test", lock_wait=0.05)
     assert "Nothing is changed" in str(told.value) and "pg_terminate_backend(pid)" in str(told.value)
     assert holder.execute("SELECT to_regnamespace('idem')").fetchone() == (None,)
     holder.execute("SELECT pg_advisory_unlock_all()")
     holder.commit()
-    assert runner.upgrade(empty_database, environment="test", turn=5).up_to_date
+    assert runner.upgrade(empty_database, environment="test", lock_wait=5).up_to_date
 
 
 def test_a_revision_of_the_users_own_names_it_too(empty_database: str, holder: psycopg.Connection) -> None:
@@ -99,11 +99,11 @@ def test_what_a_role_may_not_see_is_said(server: str) -> None:
                 holder.execute(HOLD)  # type: ignore[call-overload]
                 known = f"pid {holder.info.backend_pid}, .* since when is not shown to role {owner}.* pg_read_all_stats"
                 with pytest.raises(MigrationError, match=known):
-                    runner.upgrade(as_role(url, owner), environment="test", turn=0.05)
+                    runner.upgrade(as_role(url, owner), environment="test", lock_wait=0.05)
                 holder.execute("REVOKE SELECT ON pg_locks FROM PUBLIC")
                 unseen = "may not read pg_locks"
                 with pytest.raises(MigrationError, match=unseen):
-                    runner.upgrade(as_role(url, owner), environment="test", turn=0.05)
+                    runner.upgrade(as_role(url, owner), environment="test", lock_wait=0.05)
                 with engine(as_role(url, owner)).begin() as own, pytest.raises(MigrationError, match=unseen):
                     upgrade_in(own, environment="test", lock_timeout=0.05)
                 with (

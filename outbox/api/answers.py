@@ -10,18 +10,7 @@ from typing import Any, Final, Literal, assert_never
 from uuid import UUID
 
 from idem.outbox.accept.status import AtRest, Status
-from idem.outbox.domain import fingerprints
-from idem.outbox.domain.decisions import (
-    Accepted,
-    Expired,
-    InProgress,
-    Limited,
-    Mismatch,
-    NeedsOperator,
-    Replay,
-    Retrying,
-    Unknown,
-)
+from idem.outbox.domain import decisions, fingerprints
 from idem.outbox.domain.operation import Answer, OperationSpec
 from idem.outbox.http_server.problems import JSON, ProblemError, encoded, retry_after
 
@@ -63,30 +52,30 @@ class AnswerContext:
     caller: str | None = None
 
 
-def answer(asked: AnswerContext, decision: Status | Limited, *, repeated: bool) -> Answer:
+def answer(asked: AnswerContext, decision: Status | decisions.Limited, *, repeated: bool) -> Answer:
     """The answer to a decision. `repeated`: this request was sent before. Raises ProblemError."""
     match decision:
-        case Accepted(intent) | Retrying(intent):
+        case decisions.Accepted(intent) | decisions.Retrying(intent):
             return accepted(asked, intent, "queued", SOON)
-        case Replay(intent, stored, completed, expires):
+        case decisions.Replay(intent, stored, completed, expires):
             return _noted(asked, final(intent, stored, completed, expires, repeated=repeated))
-        case InProgress(intent, "awaiting", wait, reference, interim) if intent is not None:
+        case decisions.InProgress(intent, "awaiting", wait, reference, interim) if intent is not None:
             # A row that was awaiting before there were interim answers has its reference only.
             shown = {"reference": reference} if interim is None and reference is not None else interim
             return accepted(asked, intent, STEPS["awaiting"], wait, shown)
-        case InProgress(intent, status, wait):
+        case decisions.InProgress(intent, status, wait):
             # Whoever accepted it, waited, and is still waiting has been accepted.
             if intent is not None and (not repeated or asked.operation.while_running == "accepted"):
                 return accepted(asked, intent, STEPS[status or "pending"], wait)
             raise _problem(asked, "in_progress", "The first request with this key is still running.", intent, wait)
-        case Unknown(intent, wait):
+        case decisions.Unknown(intent, wait):
             raise _problem(
                 asked, "outcome_unknown",
                 "The call to the provider broke, and the provider may have acted. idem is finding out what happened "
                 "and does not send it again.",
                 intent, wait,
             )  # fmt: skip
-        case NeedsOperator(intent, reasons):
+        case decisions.NeedsOperator(intent, reasons):
             raise _problem(
                 asked, "needs_operator",
                 f"An operator must decide about this request ({', '.join(reasons)}).", intent, OPERATORS_TIME,
@@ -96,19 +85,19 @@ def answer(asked: AnswerContext, decision: Status | Limited, *, repeated: bool) 
                 asked, "not_executed", "Nothing happened at the provider; this is proven. Send the same request again "
                                        "with the same key to run it.", intent, SOON,
             )  # fmt: skip
-        case Mismatch(intent, stored):
+        case decisions.Mismatch(intent, stored):
             anothers = fingerprints.is_anothers(stored, asked.caller)
             raise _problem(
                 asked, "key_reused", ANOTHERS if anothers else "This key was used for a request with other content.",
                 intent,
                 status=400 if asked.profile == "stripe" else None,
             )  # fmt: skip
-        case Expired(intent):
+        case decisions.Expired(intent):
             raise _problem(
                 asked, "key_expired", f"The answer to this key is no longer kept; GET /v1/intents/{intent} shows how "
                                       "it ended.", intent, headers={"Idempotency-Key-Expired": "true"},
             )  # fmt: skip
-        case Limited():
+        case decisions.Limited():
             raise AssertionError("whoever set the limit knows when it ends")
         case _ as unlisted:
             assert_never(unlisted)

@@ -10,18 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from idem.outbox.domain.decisions import (
-    Accepted,
-    Decision,
-    Expired,
-    InProgress,
-    Limited,
-    Mismatch,
-    NeedsOperator,
-    Replay,
-    Retrying,
-    Unknown,
-)
+from idem.outbox.domain import decisions
 from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.outbox.observe import metrics
 from idem.outbox.observe.after_commit import Moved, moved
@@ -29,15 +18,15 @@ from idem.outbox.observe.logs import error_text, log
 from idem.outbox.observe.logs import set_up as set_up
 
 DECISIONS: Final[Mapping[type, str]] = {
-    Accepted: "created",
-    Retrying: "retrying",
-    Replay: "replay",
-    InProgress: "in_progress",
-    Unknown: "unknown",
-    NeedsOperator: "needs_operator",
-    Mismatch: "mismatch",
-    Expired: "expired",
-    Limited: "limited",
+    decisions.Accepted: "created",
+    decisions.Retrying: "retrying",
+    decisions.Replay: "replay",
+    decisions.InProgress: "in_progress",
+    decisions.Unknown: "unknown",
+    decisions.NeedsOperator: "needs_operator",
+    decisions.Mismatch: "mismatch",
+    decisions.Expired: "expired",
+    decisions.Limited: "limited",
 }
 """The word for each decision in metrics; a call that is awaiting is `awaiting`."""
 METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
@@ -50,25 +39,27 @@ def decisions_counted(operation: str, decision: str, number: int) -> None:
         metrics.KEYS_REUSED.labels(operation).inc(number)
 
 
-def accepted(tenant: str, operation: str, key: str, decision: Decision | Limited, *, counts: bool = True) -> None:
+def accepted(
+    tenant: str, operation: str, key: str, decision: decisions.Decision | decisions.Limited, *, counts: bool = True
+) -> None:
     """Count what accept decided, after its commit. Without `counts` the database has counted it for the sweeper."""
     if counts:
         metrics.ACCEPTS.labels(operation, _decided(decision)).inc()
     match decision:
-        case Accepted(intent_id=intent):
+        case decisions.Accepted(intent_id=intent):
             to = (None, KeyState.IN_PROGRESS, None, OutboxStatus.PENDING)
             moved(Moved(tenant, operation, key, intent, 0, "accept", "accepted", *to))
-        case Retrying(intent_id=intent):
+        case decisions.Retrying(intent_id=intent):
             to_work = (KeyState.FAILED_RETRYABLE, KeyState.IN_PROGRESS, OutboxStatus.HELD, OutboxStatus.PENDING)
             moved(Moved(tenant, operation, key, intent, None, "accept", "retried", *to_work))
-        case Expired() if counts:
+        case decisions.Expired() if counts:
             metrics.KEYS_REUSED.labels(operation).inc()
         case _:
             pass
 
 
-def _decided(decision: Decision | Limited) -> str:
-    waits = isinstance(decision, InProgress) and decision.status == OutboxStatus.AWAITING
+def _decided(decision: decisions.Decision | decisions.Limited) -> str:
+    waits = isinstance(decision, decisions.InProgress) and decision.status == OutboxStatus.AWAITING
     return "awaiting" if waits else DECISIONS[type(decision)]
 
 

@@ -262,7 +262,7 @@ async def test_a_client_that_retries_while_its_key_expires(
                 prune_keys(connection, batch=10, tombstone_ttl=60), asyncio.to_thread(accept, engine, acceptor, key)
             )
         state, status = (await rows.key(intent))["state"], (await rows.row(intent))["status"]
-        if pruned.expired:
+        if pruned["expired"]:
             assert (state, status) == ("expired", "held")
             assert isinstance(decision, Expired | InProgress)
         else:

@@ -7,8 +7,7 @@ evidence of source `import`. Handlers get no event: the earlier system has infor
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 from uuid import UUID
@@ -24,7 +23,8 @@ from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.states import KeyState
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, Evidence
-from idem.outbox.importing.records import LINE_LIMIT, ImportedLine, LineError, read
+from idem.outbox.importing.batches import batches, digest
+from idem.outbox.importing.records import ImportedLine, LineError, read
 from idem.outbox.importing.report import ImportReport
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import decide
@@ -33,10 +33,6 @@ from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.values.errors import OperatorRefused
 
-BATCH = 200
-"""Most lines of one transaction."""
-BATCH_BYTES = LINE_LIMIT
-"""Most bytes of these lines, and one line more: they are read at once and stay in memory."""
 OPEN = ("queued", "in_flight")
 OVER = (
     "To let idem make or settle this call, write a later expires_at or none; if its outcome is known, write that state"
@@ -51,9 +47,9 @@ async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: Bi
     found = ImportReport(lost_at=await _lost_at(connection))
     seen: dict[tuple[str, str, str], int] = {}
     sent: dict[tuple[str, str, UUID], int] = {}
-    for batch in _batches(file):
+    for batch in batches(file):
         items: list[ImportedLine] = []
-        found.digests.append(_digest(batch))
+        found.digests.append(digest(batch))
         for number, text in batch:
             found.lines += 1
             try:
@@ -88,7 +84,7 @@ async def take_over(
     by: str,
     reason: str,
 ) -> ImportReport:
-    """Import every new line, in transactions of `BATCH` lines; a second run continues where the first ended.
+    """Import every new line, in transactions of `batches.BATCH` lines; a second run continues where the first ended.
 
     `checked` is the result of `check` for the same file. Raises OperatorRefused for the first line that cannot be
     imported and if the file has changed since the check, AcceptPaused, and what an unreachable database raises; what
@@ -96,8 +92,8 @@ async def take_over(
     """
     secret = await installation.secret(connection)
     found = ImportReport()
-    for batch in _batches(file):
-        found.digests.append(_digest(batch))
+    for batch in batches(file):
+        found.digests.append(digest(batch))
         if found.digests != checked.digests[: len(found.digests)]:
             raise OperatorRefused(OTHER_LINES)
         async with after_commit.transaction(connection):
@@ -124,37 +120,6 @@ OTHER_LINES = (
     "the file has other lines than when they were checked a moment ago: something is still writing it. Finish the "
     "export, then run the import again; lines that were imported already stay unchanged"
 )
-
-
-def _digest(batch: Sequence[tuple[int, bytes]]) -> bytes:
-    digest = hashlib.sha256()
-    for number, text in batch:
-        digest.update(b"%d:%d:" % (number, len(text)) + text)
-    return digest.digest()
-
-
-def _batches(file: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
-    batch: list[tuple[int, bytes]] = []
-    size = 0
-    for number, text in enumerate(_lines(file), 1):
-        if not text.strip():
-            continue
-        batch.append((number, text))
-        size += len(text)
-        if len(batch) == BATCH or size >= BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines. Of a line that is too long it yields only the beginning, which is too long too."""
-    while text := file.readline(LINE_LIMIT + 2):
-        whole = text.endswith(b"\n")
-        yield text
-        while not whole and (rest := file.readline(2**20)):
-            whole = rest.endswith(b"\n")
 
 
 def _only_once(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fix_desk import Desk
 
-from idem.outbox.importing import records, takeover
+from idem.outbox.importing import batches, records, takeover
 
 
 class Counted(BytesIO):
@@ -48,7 +48,7 @@ async def test_a_batch_holds_one_line_more_than_the_limit_of_a_line(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many lines of whatever size: at n and 4n lines the largest batch is the same."""
-    monkeypatch.setattr(takeover, "BATCH_BYTES", 4_000)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 4_000)
     for count in (10, 40):
         told = {"status": 201, "body": "a" * 1_000}
         file = BytesIO(b"".join(

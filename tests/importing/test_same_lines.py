@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fix_desk import Desk
 
-from idem.outbox.importing import takeover
+from idem.outbox.importing import batches, takeover
 from idem.outbox.values.errors import OperatorRefused
 
 WHY = ("--reason", "moved", "--yes")
@@ -65,14 +65,14 @@ async def test_other_lines_than_the_checked_ones_are_refused(desk: Desk, then: b
 
 
 async def test_a_file_that_ends_early_is_no_success(desk: Desk) -> None:
-    whole = lines(takeover.BATCH + 5)
+    whole = lines(batches.BATCH + 5)
     async with desk.spine.database.connection() as connection:
         found = await takeover.check(connection, desk.spine.catalogue, BytesIO(whole))
-        first = BytesIO(lines(takeover.BATCH))
+        first = BytesIO(lines(batches.BATCH))
         with pytest.raises(OperatorRefused, match="stay unchanged"):
             await takeover.take_over(connection, desk.spine.catalogue, first, checked=found, by="ada", reason="moved")
-        assert await intents(desk) == takeover.BATCH
+        assert await intents(desk) == batches.BATCH
         again = await takeover.take_over(
             connection, desk.spine.catalogue, BytesIO(whole), checked=found, by="ada", reason="moved"
         )
-    assert (again.already, dict(again.new)) == (takeover.BATCH, {"queued": 5})
+    assert (again.already, dict(again.new)) == (batches.BATCH, {"queued": 5})

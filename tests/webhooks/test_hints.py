@@ -237,7 +237,7 @@ async def test_an_outage_loses_no_hint_and_calls_nobody(fetching: Hooks) -> None
     assert (kept["verdict"], kept["tries"], kept["absences"]) == ("hint", 0, 0)
     assert kept["retry_at"] is not None
     assert await fetching.spine.all("SELECT 1 FROM idem.dead_letters") == []
-    fetching.spine.bank.settings = replace(fetching.spine.bank.settings, port=port)
+    fetching.spine.bank._state.settings = replace(fetching.spine.bank.settings, port=port)
     await fetching.spine.bank.start()
     await due(fetching.spine)
     assert (await fetching.spine.reconcile()).events == 1

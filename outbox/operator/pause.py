@@ -1,7 +1,7 @@
 """Pauses of a provider or of one account: calls, look-ups, accept. They are in the database, so they survive restarts.
 
-Every claim reads them once, before any row (`claim.CLAIM`, `due.CLAIM_DUE`); a trigger refuses new intents. Running calls
-continue. An empty account means all accounts of the provider.
+Every claim reads them once, before any row (`claim.CLAIM`, `due.CLAIM_DUE`); a trigger refuses new intents. Running
+calls continue. An empty account means all accounts of the provider.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from idem.testing.bank.settings import BankAccount, BankApi, BankSettings, Cance
 from idem.testing.bank.shape import BankLook, BankShape, StatusWords
 from idem.testing.bank.signatures import signature
 from idem.testing.bank.stripe.settings import StripeSettings
-from idem.testing.bank.stripe.views import stripe_events, stripe_objects
 
 __all__ = [
     "Bank",
@@ -46,6 +45,4 @@ __all__ = [
     "read_log",
     "run",
     "signature",
-    "stripe_events",
-    "stripe_objects",
 ]

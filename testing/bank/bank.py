@@ -16,8 +16,8 @@ from idem.testing.bank.server import Server
 from idem.testing.bank.service import BankService
 from idem.testing.bank.settings import BankAccount, BankApi, BankSettings
 from idem.testing.bank.state import BankState
+from idem.testing.bank.stripe.objects import StripeObjects
 from idem.testing.bank.stripe.service import StripeService
-from idem.testing.bank.stripe.views import stripe_events, stripe_objects
 from idem.testing.bank.webhooks import Webhooks
 
 
@@ -98,11 +98,13 @@ class Bank:
 
     def stripe_objects(self, kind: str, *, account: str | None = None) -> list[dict[str, Any]]:
         """The objects of a kind (`payment_intent`) of Stripe-like accounts as they are now, oldest first."""
-        return stripe_objects(self.log, kind, account=account, at=self._state.clock.now())
+        objects, now = StripeObjects(self.log.changes), self._state.clock.now()
+        return [each for name in self._names(account) for each in [*objects.newest(name, kind, now, now)][::-1]]
 
     def stripe_events(self, *, account: str | None = None) -> list[Changed]:
         """The changes of Stripe-like accounts that have an event, until now, in their order."""
-        return stripe_events(self.log, account=account, at=self._state.clock.now())
+        objects, now = StripeObjects(self.log.changes), self._state.clock.now()
+        return [each for name in self._names(account) for each in objects.events(name, 0, now)[::-1]]
 
     def forget_script(self) -> None:
         """Drop every step that no request has met yet."""
@@ -190,6 +192,9 @@ class Bank:
                 self._state.register.add(record)
             case ClockShifted():
                 self._state.clock.shifted = record.shifted
+
+    def _names(self, account: str | None) -> list[str]:
+        return [each.name for each in self.settings.accounts if account in (None, each.name)]
 
     def _in_loop(self, work: Callable[[], None]) -> None:
         loop = self._loop

@@ -105,44 +105,28 @@ class BankConnection:
 
     async def _deliver(self, reply: WireReply) -> bool:
         """Let the answer go its way; False: the connection is over."""
-        match reply.delivery:
-            case AnswerFault.WHOLE:
-                await self._send(reply)
-                return True
-            case AnswerFault.STALLED:
-                self.working = False
-                await self._wait_for_hang_up(reply.seconds)
-                if reply.seconds is None:
-                    return False
-                await self._send(reply)
-                return True
-            case AnswerFault.DRIPPED:
-                self.working = False
-                self._head(reply)
-                for byte in reply.body:
-                    self._write(h11.Data(data=bytes([byte])))
-                    await self._writer.drain()
-                    await asyncio.sleep(reply.seconds or 0)
-                self._write(h11.EndOfMessage())
-                await self._writer.drain()
-                await reply.was_sent()
-                return True
-            case AnswerFault.CUT:
-                self._head(reply)
-                self._write(h11.Data(data=reply.body[: len(reply.body) // 2]))
-                await self._writer.drain()
-                return False
-            case AnswerFault.DROPPED:
-                return False
-            case AnswerFault.RESET:
-                self.reset()
-                return False
-
-    async def _send(self, reply: WireReply) -> None:
+        delivery, body = reply.delivery, reply.body
+        # The server does not wait for a request that stalls or drips on order.
+        self.working = delivery not in (AnswerFault.STALLED, AnswerFault.DRIPPED)
+        if delivery is AnswerFault.STALLED:
+            await self._wait_for_hang_up(reply.seconds)
+        elif delivery is AnswerFault.RESET:
+            self.reset()
+        if not reply.answers:
+            return False
         self._head(reply)
-        self._write(h11.Data(data=reply.body), h11.EndOfMessage())
-        await self._writer.drain()
+        if delivery is AnswerFault.CUT:
+            body = body[: len(body) // 2]
+        for piece in map(bytes, zip(body, strict=True)) if delivery is AnswerFault.DRIPPED else (body,):
+            self._write(h11.Data(data=piece))
+            await self._writer.drain()
+            if delivery is AnswerFault.DRIPPED:
+                await asyncio.sleep(reply.seconds or 0)
+        if delivery is AnswerFault.CUT:
+            return False
+        self._write(h11.EndOfMessage())
         await reply.was_sent()
+        return True
 
     async def _refuse(self, reply: WireReply) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):

@@ -8,6 +8,7 @@ import pwd
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from idem.testing.embedded.binaries import ENVIRONMENT
 from idem.testing.embedded.errors import EmbeddedError
@@ -23,6 +24,11 @@ class ServerAccount:
     uid: int | None = None
     gid: int | None = None
     groups: tuple[int, ...] | None = None
+
+    @property
+    def switch(self) -> dict[str, Any]:
+        """For subprocess: the program runs as this account."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": self.groups}
 
     def own(self, path: Path) -> None:
         """Hand `path` over to this account."""
@@ -59,9 +65,7 @@ class ServerAccount:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            user=self.uid,
-            group=self.gid,
-            extra_groups=self.groups,
+            **self.switch,
         ).returncode
 
 

@@ -66,9 +66,7 @@ class Cluster:
             text=True,
             env=ENVIRONMENT,
             cwd="/",
-            user=self.account.uid,
-            group=self.account.gid,
-            extra_groups=self.account.groups,
+            **self.account.switch,
             preexec_fn=dies_with(os.getpid()),
         )
         if done.returncode != 0:

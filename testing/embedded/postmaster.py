@@ -49,9 +49,7 @@ class Postmaster:
             env=environment,
             cwd="/",
             stdin=subprocess.DEVNULL,
-            user=cluster.account.uid,
-            group=cluster.account.gid,
-            extra_groups=cluster.account.groups,
+            **cluster.account.switch,
             preexec_fn=dies_with(os.getpid()),
         )
 

@@ -41,13 +41,14 @@ def test_a_process_says_its_url_and_ends_cleanly_at_sigterm(bank_process, pay, l
     held.close()
 
 
-def test_a_request_in_hand_is_answered_before_the_end(bank_process):
-    process, url = bank_process(BankSettings(latency=0.5))
+def test_a_request_in_hand_is_answered_before_the_end(bank_process, log_path):
+    process, url = bank_process(BankSettings(latency=0.5, log=log_path))
 
     async def pay_and_end():
         async with httpx.AsyncClient(verify=False) as client:
             call = asyncio.create_task(client.post(f"{url}/payments", json={"amount": 5, "currency": "eur"}))
-            await asyncio.sleep(0.25)
+            while not read_log(log_path).requests:
+                await asyncio.sleep(0.01)
             process.send_signal(signal.SIGTERM)
             return await call
 

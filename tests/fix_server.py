@@ -44,7 +44,7 @@ async def serving(answer: Answer, *, tls: ssl.SSLContext | None = None) -> Async
     """Its URL on 127.0.0.1."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 said = answer(await _read(reader))
                 reply = await said if inspect.isawaitable(said) else said

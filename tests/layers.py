@@ -83,12 +83,7 @@ PLACES = {
     "tutorial/": "process",
     "webhooks/test_process.py": "process",
 }
-TOGETHER = {
-    "doctor/test_plans.py",
-    "schema/test_foreign_locks.py",
-    "schema/test_listed_rows.py",
-    "schema/test_plans.py",
-}
+TOGETHER = {"schema/test_foreign_locks.py", "schema/test_listed_rows.py", "schema/test_plans.py"}
 """Files that share a backlog of 100,000 rows: it is made once a worker."""
 FORBIDDEN = {"socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn"}
 

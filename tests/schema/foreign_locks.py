@@ -8,9 +8,11 @@ from psycopg import sql
 from psycopg.errors import LockNotAvailable
 
 Connection: TypeAlias = psycopg.Connection[Any]
+# To look through every table for each statement takes minutes.
 TABLES = """
-SELECT c.relname FROM pg_class c
- WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'r' AND c.relname <> 'alembic_version' ORDER BY 1
+SELECT DISTINCT c.relname FROM pg_class c JOIN pg_locks l ON l.relation = c.oid
+ WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'r' AND c.relname <> 'alembic_version'
+   AND l.pid = %s AND l.mode IN ('RowShareLock', 'RowExclusiveLock') ORDER BY 1
 """
 XID = "SELECT (pg_current_xact_id_if_assigned()::text::numeric % 4294967296)::text"
 
@@ -25,8 +27,8 @@ def touched(own: Connection, other: Connection, statement: str, values: Mapping[
     (xid,) = own.execute(XID).fetchone() or (None,)
     if xid is not None:
         own.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        for (table,) in other.execute(TABLES).fetchall():
-            query = sql.SQL("SELECT ctid::text FROM {} WHERE xmax::text = %s ORDER BY ctid")
+        for (table,) in other.execute(TABLES, [own.info.backend_pid]).fetchall():
+            query = sql.SQL("SELECT ctid::text FROM {} WHERE xmax = %s::xid ORDER BY ctid")
             rows = [r[0] for r in other.execute(query.format(sql.Identifier("idem", table)), [xid]).fetchall()]
             if rows:
                 found[table] = list(dict.fromkeys((rows[0], rows[-1])))

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any
@@ -84,6 +85,7 @@ BATCH = 100
 TENANTS = [f"t{n}" for n in range(BATCH)]
 
 
+@cache
 def statements() -> dict[str, str]:
     """Every SQL constant of the daemons' modules, wherever one is added."""
     found: dict[str, str] = {}
@@ -115,9 +117,21 @@ HOLD = {
 LONG_AGO = datetime.now(UTC) - timedelta(days=5)
 
 
-def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
-    """Parameters by the name of a statement. Raises KeyError for one that has none yet."""
+_known: dict[str, Callable[[str], Values]] = {}
 
+
+def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
+    """Parameters by the name of a statement. Raises KeyError for one that has none yet.
+
+    They are looked for once in a database: every test of a backlog rolls back.
+    """
+    name = connection.info.dbname
+    if name not in _known:
+        _known[name] = _values(connection)
+    return _known[name]
+
+
+def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     def ids(query: str) -> list[UUID]:
         return [row[0] for row in connection.execute(query)]  # type: ignore[call-overload]
 

@@ -28,7 +28,7 @@ CHANGES: Final = {
 
 CHANGED = """
 SELECT (SELECT count(*) FROM idem.outbox o
-         WHERE o.xmin::text = (pg_current_xact_id_if_assigned()::text::numeric % 4294967296)::text)::integer,
+         WHERE o.xmin = pg_current_xact_id_if_assigned()::xid)::integer,
        (SELECT count(*) FROM idem.outbox)::integer
 """
 

@@ -23,9 +23,9 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account
 from idem.outbox.domain.webhook import Webhook
 from idem.outbox.http_server.serving import serve
-from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.schemes.standard import StandardWebhooks
+from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values import json_pointer
 from idem.reconciler.webhooks import endpoint
 
@@ -39,11 +39,11 @@ def secret(text: str) -> str:
 
 
 FIRST, SECOND, OTHERS = secret("first"), secret("second"), secret("others")
-READER = EventReader(
+READER = WebhookSettings(
     object=P("/data"),
     type=P("/type"),
-    types=("payment.*",),
-    keys=(P("/data/idempotency_key"),),
+    types=["payment.*"],
+    key=(P("/data/idempotency_key"),),
     reference=P("/data/id"),
 )
 KEYS = {name: SCHEME.parse_secret(text) for name, text in (("first", FIRST), ("second", SECOND), ("others", OTHERS))}
@@ -55,7 +55,7 @@ def with_events(known: Catalogue, *keyless_secrets: bytes) -> Catalogue:
     assert isinstance(keyed, HttpProvider) and isinstance(keyless, HttpProvider)
     accounts = {**keyed.accounts, "other": Account("other", keyed.accounts["keyed"].origin)}
     secrets = {"keyed": (KEYS["first"], KEYS["second"]), "other": (KEYS["others"],)}
-    events = replace(READER, keys=(P("/data/reference"),))
+    events = READER.model_copy(update={"key": (P("/data/reference"),)})
     providers = {
         "keyed": replace(keyed, accounts=accounts, webhook=Webhook(SCHEME, secrets), events=READER),
         "keyless": replace(keyless, webhook=Webhook(SCHEME, {"keyless": keyless_secrets}), events=events),

@@ -180,8 +180,8 @@ class Definition:
             known = found.provider_settings
             account = check_operation(findings, self.name, settings, known, known)
             check_together(findings, found.settings, known, {self.name: settings}, {self.name: settings})
-        if findings.failed:
-            raise ConfigError(*(str(each) for each in findings.found if each.level == "error"))
+        if findings.errors:
+            raise ConfigError(*map(str, findings.errors))
         return settings, account or ""
 
 

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from idem.outbox.config.webhook_settings import AccountWebhookSettings
 from idem.outbox.providers.request_parts import HEADER_NAME, NOT_OURS_TO_SET, OF_THE_REQUEST
 from idem.outbox.providers.signing import PLACES, Algorithm, Digits, HmacSigner, Timestamp, compile_over
 from idem.outbox.providers.template import HEADER_VALUE
+from idem.outbox.providers.webhook_settings import AccountWebhookSettings
 from idem.outbox.values.settings_base import Secret, Section
 
 VISIBLE: Final = re.compile(r"[!-~]+")
@@ -91,16 +91,8 @@ class SignatureSettings(Section):
         return tuple(place for place in ("path", "body") if place in PLACES and f"{{{place}}}" not in self.over)
 
     def build(self, secret: bytes) -> HmacSigner:
-        return HmacSigner(
-            secret,
-            compile_over(self.over),
-            self.header,
-            self.prefix,
-            self.algorithm,
-            self.encoding,
-            self.timestamp_header,
-            self.timestamp,
-        )
+        said = self.model_dump(exclude={"secret", "over"})
+        return HmacSigner(secret, compile_over(self.over), **said)
 
 
 class AccountSettings(Section):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from idem.outbox.config.account_settings import AccountSettings, BasicSettings
+from idem.outbox.config.findings import Findings
 from idem.outbox.domain.contract import Signer
-from idem.outbox.providers.contract_checks import Level
 from idem.outbox.providers.signing import RenewedToken, Signers
 from idem.outbox.values.settings_base import Secret
 
@@ -38,16 +38,16 @@ class Credentials:
 
 
 class Vault:
-    """Resolves secrets and gathers what is wrong with them; a finding never holds a secret.
+    """Reads secrets and adds what is wrong with them to `findings`; a finding never holds a secret.
 
-    Not `needed`: one that is not there is no mistake.
+    Not `needed`: a secret that is not there is not a mistake.
     """
 
-    def __init__(self, env: Mapping[str, str], beside: Path, *, needed: bool = True) -> None:
+    def __init__(self, findings: Findings, env: Mapping[str, str], beside: Path, *, needed: bool = True) -> None:
+        self._findings = findings
         self._env = env
         self._beside = beside
         self._needed = needed
-        self.findings: list[tuple[Level, Loc, str, str]] = []
 
     def header(self, secret: Secret, loc: Loc) -> str | None:
         """The value of a header; None, with a finding, where there is none that can be sent."""
@@ -67,8 +67,8 @@ class Vault:
             return None
         trimmed = value.rstrip("\r\n")
         if trimmed != value:
-            self.findings.append(
-                ("warning", loc, "the secret ends with a newline, which was left out", "Write it without (printf %s)")
+            self._findings.warn(
+                loc, "the secret ends with a newline, which was left out", "Write it without (printf %s)"
             )
         if not trimmed.strip():
             self.error(loc, "the secret is empty", "Set it")
@@ -118,7 +118,7 @@ class Vault:
 
     def error(self, loc: Loc, what: str, do: str) -> None:
         """Note a mistake."""
-        self.findings.append(("error", loc, what, do))
+        self._findings.error(loc, what, do)
 
 
 def resolve_accounts(vault: Vault, loc: Loc, accounts: Mapping[str, AccountSettings]) -> dict[str, Credentials]:

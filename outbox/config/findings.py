@@ -26,8 +26,8 @@ class Findings:
         self.found: list[Finding] = []
 
     @property
-    def failed(self) -> bool:
-        return any(finding.level == "error" for finding in self.found)
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.found if finding.level == "error"]
 
     def add(self, level: Level, loc: SettingPath, what: str, do: str) -> None:
         variable = self._variables.get(loc)

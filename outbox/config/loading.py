@@ -76,7 +76,7 @@ def load(
     read = ({}, "") if missing else source.read(found)
     configuration, findings = _examine(found, env, read, providers, accepting=accepting)
     if configuration is None:
-        raise ConfigError(*(str(finding) for finding in findings.found if finding.level == "error"))
+        raise ConfigError(*map(str, findings.errors))
     return configuration
 
 
@@ -101,28 +101,28 @@ def database_address(path: Path | str | None = None, env: Mapping[str, str] = os
     unnamed = path is None and not env.get(source.FILE_VARIABLE)
     raw, text = ({}, "") if unnamed and not found.exists() else source.read(found)
     merged, origins = source.overlay(raw, env)
-    findings, vault = Findings(source.lines(text), origins), Vault(env, found.parent)
+    findings = Findings(source.lines(text), origins)
     settings = _installation(findings, {"database": merged.get("database", {})})
-    url = _database_url(findings, vault, settings)
-    for level, loc, what, do in vault.findings:
-        findings.add(level, loc, what, do)
-    if findings.failed:
-        raise ConfigError(*(str(finding) for finding in findings.found if finding.level == "error"))
+    url = _database_url(findings, Vault(findings, env, found.parent), settings)
+    if findings.errors:
+        raise ConfigError(*map(str, findings.errors))
     secret = None if settings is None else settings.database.url_from
     if secret is None:
         return Address(_named(url), source=f"database.url of {found}")
     if secret.env is not None:
         return Address(_named(url), source=secret.env)
     # It may be changed while this process runs: the password of each connection is the one that stands there then.
-    vault = Vault(env, found.parent)
-    return Address(_named(url), source=f"database.url_from, the file {secret.file}", read=lambda: _again(vault, secret))
+    beside = found.parent
+    return Address(
+        _named(url), source=f"database.url_from, the file {secret.file}", read=lambda: _again(env, beside, secret)
+    )
 
 
-def _again(vault: Vault, secret: Secret) -> str:
-    vault.findings.clear()
-    url = vault.text(secret, ("database", "url_from"))
+def _again(env: Mapping[str, str], beside: Path, secret: Secret) -> str:
+    findings = Findings({}, {})
+    url = Vault(findings, env, beside).text(secret, ("database", "url_from"))
     if url is None:
-        raise ConfigError(*(what for level, _, what, _ in vault.findings if level == "error"))
+        raise ConfigError(*(finding.what for finding in findings.errors))
     return url
 
 
@@ -150,7 +150,7 @@ def _examine(
     raw, text = read
     merged, origins = source.overlay(raw, env)
     findings = Findings(source.lines(text), origins)
-    vault = Vault(env, path.parent, needed=not accepting)
+    vault = Vault(findings, env, path.parent, needed=not accepting)
     if isinstance(merged.get("providers", {}), dict):
         written = {**merged.get("providers", {}), **more}
         merged["providers"] = {name: presets.expanded(findings, name, table) for name, table in written.items()}
@@ -166,8 +166,6 @@ def _examine(
         for name, provider in provider_settings.items()
     }
     secrets = resolve(findings, vault, provider_settings)
-    for level, loc, what, do in vault.findings:
-        findings.add(level, loc, what, do)
 
     # A mistake elsewhere in the installation's tables does not hide those of a contract.
     known = settings if settings is not None else InstallationSettings()
@@ -187,7 +185,7 @@ def _examine(
         check_bodies(findings, settings.environment, provider_settings, operation_settings)
     _unknown_variables(findings, env, merged)
 
-    if settings is None or findings.failed:
+    if settings is None or findings.errors:
         return None, findings
     configuration = Configuration(
         path=path,

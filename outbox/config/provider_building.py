@@ -11,8 +11,8 @@ from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.send_settings import SendSettings
 from idem.outbox.domain.contract import Account
 from idem.outbox.domain.provider import Provider
-from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.webhook_settings import WebhookSettings
 
 
 def build(
@@ -51,7 +51,7 @@ def build_http(
         errors=settings.errors,
         lookups=settings.lookup.ways(),
         webhook=None if settings.webhook is None else settings.webhook.build(secrets, settings.addresses()),
-        events=EventReader() if settings.webhook is None else settings.webhook.reader(settings.object.reference),
+        events=WebhookSettings() if settings.webhook is None else settings.webhook,
         encoding=settings.encoding,
         tag=settings.deployment_tag,
         event_lookup=settings.lookup.by_events,

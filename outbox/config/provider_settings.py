@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 from idem.outbox.config.account_settings import AccountSettings
 from idem.outbox.config.contract_settings import KeySettings, LookupSettings
 from idem.outbox.config.outcome_settings import ObjectSettings, RuleSettings
-from idem.outbox.config.webhook_settings import WebhookSettings
 from idem.outbox.domain.contract import (
     CancelRule,
     Contract,
@@ -32,6 +31,7 @@ from idem.outbox.providers.object_types import ObjectTypes
 from idem.outbox.providers.outcome_rules import Rule, Says
 from idem.outbox.providers.request_parts import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
 from idem.outbox.providers.template import HEADER_VALUE
+from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values.settings_base import Duration, Secret, Section
 
 DEFAULT = Contract("")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from idem.outbox.config.findings import Findings
 from idem.outbox.config.provider_settings import ProviderSettings
-from idem.outbox.config.scheme_settings import OWN
-from idem.outbox.config.webhook_settings import WebhookSettings
 from idem.outbox.providers.deployment_tag import DeploymentTag
+from idem.outbox.providers.scheme_settings import OWN
 from idem.outbox.providers.schemes.adyen import ITEM, LIST, SIGNED
 from idem.outbox.providers.schemes.hmac_sha256 import SignaturePlace, parse_template
+from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values.durations import text
 from idem.outbox.values.json_pointer import Tokens, render
 

@@ -11,9 +11,9 @@ from idem.outbox.config.credentials import Vault
 from idem.outbox.config.findings import Findings, spelled
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.scheme_checks import check_scheme
-from idem.outbox.config.webhook_settings import WebhookSettings
 from idem.outbox.providers import outcome_rules
 from idem.outbox.providers.schemes.tries import MOST_TRIES, PUBLIC_KEY, tries
+from idem.outbox.providers.webhook_settings import WebhookSettings
 
 Secrets = Mapping[str, Mapping[str, tuple[bytes, ...]]]
 """The keys by provider and account."""

@@ -16,10 +16,11 @@ from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.outcomes import Absent, Look, Proof, Refused
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers import outcome_rules, response
+from idem.outbox.providers.listing import ListSettings
 from idem.outbox.providers.lookup_targets import SLACK, TIMES, address, target
 from idem.outbox.providers.object_types import counting
 from idem.outbox.providers.outcome_rules import Rule
-from idem.outbox.providers.pages import NextPage, Paging, listed
+from idem.outbox.providers.pages import NextPage, listed
 from idem.outbox.providers.path_patterns import is_pattern, nearest
 from idem.outbox.providers.reading import GET, Facts, best, shown
 from idem.outbox.providers.response import Document
@@ -27,7 +28,7 @@ from idem.outbox.providers.template import compile_text
 from idem.outbox.providers.timestamps import moment
 from idem.outbox.values import json_pointer
 from idem.outbox.values.json_pointer import MISSING
-from idem.outbox.values.settings_base import Duration, Pointer, Pointers, Section
+from idem.outbox.values.settings_base import Duration, Pointer, Pointers
 
 OURS: Final = frozenset({"key", "path", *TIMES})
 
@@ -37,22 +38,16 @@ KEPT: Final = 259200.0
 """Seconds. An event that the provider has thrown away would be read as one that never was: no look beyond this."""
 
 
-class EventLookup(Section):
+class EventLookup(ListSettings):
     """The provider's list of events. It settles a call whose answer was lost: its events name our key."""
 
     path: str = Field(
         description="Path and query of the GET, e.g. /v1/events?limit=100&created%5Bgte%5D={idem.sent_at}; also "
         "{idem.sent_at_iso}, {idem.key} and {idem.path}."
     )
-    items: Pointer = Field(default=(), description='JSON pointer to the list, e.g. "/data"; default the whole answer.')
     match: Pointers = Field(
         description='JSON pointers, inside an event, of which one must equal our key, e.g. "/request/idempotency_key" '
         'or "/data/object/metadata/idem_key"; no default.'
-    )
-    object: Pointer = Field(
-        default=(),
-        description='JSON pointer, inside an item, to the object that the outcome rules read, e.g. "/data/object"; '
-        "default the item itself.",
     )
     type: Pointer = Field(default=("type",), description='JSON pointer, inside an event, to its type; default "/type".')
     types: list[str] | dict[str, list[str] | Literal[False]] = Field(
@@ -67,17 +62,11 @@ class EventLookup(Section):
         default="newest_first",
         description='Order of the list: "newest_first" (default) or "oldest_first", and then it is read to its end.',
     )
-    created: Pointer | None = Field(
-        default=None,
-        description="JSON pointer to the time (POSIX or RFC 3339) of an object of the list, or of an event where a "
-        "page of events is not in order; default none.",
-    )
     kept: Duration = Field(
         default=KEPT,
         description="Seconds for which the provider keeps its events; default 3d. Later nobody asks: an event that is "
         "gone would look like one that never was.",
     )
-    page: Paging | None = Field(default=None, description="How the list goes on; default none: one page is all.")
 
     @field_validator("types")
     @classmethod

@@ -11,7 +11,7 @@ from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Provid
 from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
 from idem.outbox.domain.provider import Page, Question
 from idem.outbox.domain.webhook import Event, Webhook
-from idem.outbox.providers import outcome_rules, request_parts
+from idem.outbox.providers import events, outcome_rules, request_parts
 from idem.outbox.providers import response as document
 from idem.outbox.providers.account_check import AccountCheck
 from idem.outbox.providers.body_encoding import MEDIA_TYPES, Encoding, encoded
@@ -19,7 +19,6 @@ from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.errors import ErrorShape, by_status, throttled
 from idem.outbox.providers.event_lookups import EventLookup
-from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.lookups import Lookup
 from idem.outbox.providers.object_types import ObjectTypes
@@ -28,6 +27,7 @@ from idem.outbox.providers.pages import BrokenList, begins
 from idem.outbox.providers.reading import Facts, Way, agree, seen
 from idem.outbox.providers.response import Document
 from idem.outbox.providers.template import check_path, fill
+from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values.errors import Unrenderable
 from idem.outbox.values.json_pointer import MISSING, Tokens
 
@@ -53,7 +53,7 @@ class HttpProvider:
     errors: ErrorShape = field(default_factory=ErrorShape)
     lookups: tuple[Lookup, ...] = ()
     webhook: Webhook | None = None
-    events: EventReader = field(default_factory=EventReader)
+    events: WebhookSettings = field(default_factory=WebhookSettings)
     encoding: Encoding = "json"
     tag: DeploymentTag | None = None
     event_lookup: EventLookup | None = None
@@ -133,11 +133,8 @@ class HttpProvider:
     def cancel(self, question: Question) -> FrozenRequest | None:
         """The request that cancels by key, if the contract has one. Never raises."""
         try:
-            return (
-                None
-                if self.cancels is None
-                else self._with_headers(self.cancels.request(question, self.encoding), question)
-            )
+            made = None if self.cancels is None else self.cancels.request(question, self.encoding)
+            return None if made is None else self._with_headers(made, question)
         except Unrenderable:
             return None
 
@@ -159,10 +156,7 @@ class HttpProvider:
     def read_listing(self, response: Response, request: FrozenRequest) -> Page | None:
         """The objects of a page of it. Never raises."""
         try:
-            answer = document.read(response)
-            if self.ledger is None:
-                return None
-            return self.ledger.read(answer, request, self._facts)
+            return None if self.ledger is None else self.ledger.read(document.read(response), request, self._facts)
         except Exception:
             return None
 
@@ -176,7 +170,7 @@ class HttpProvider:
 
     def read_events(self, body: bytes) -> tuple[Event, ...] | None:
         """What a verified delivery says, by the rules of the answers; None if the body is not JSON. Never raises."""
-        return self.events.read(body, self._facts)
+        return events.read(self.events, body, self._facts)
 
     def kind(self, path: str) -> str | None:
         """The type of object that a call to this path is about; None: every type counts."""
@@ -211,10 +205,10 @@ class HttpProvider:
         return [replace(answer, body=thing) for thing in found if thing is not MISSING][:1]
 
     def _concluded(self, rule: Rule, view: Document, answer: Document) -> tuple[Outcome, str]:
-        places, note = rule.places, f"a rule says {rule.says}"
+        note = f"a rule says {rule.says}"
         match rule.says:
             case Says.REFUSED:
-                return self.errors.refusal(answer, places, view), note
+                return self.errors.refusal(answer, rule.places, view), note
             case Says.NOT_EXECUTED_REQUEST:
                 return NotExecuted("request"), note
             case Says.NOT_EXECUTED_CONFIG:
@@ -226,11 +220,10 @@ class HttpProvider:
             case Says.AMBIGUOUS | Says.ABSENT | Says.LATER_FACT:
                 return Ambiguous(), note
             case Says.FINAL | Says.ANSWER | Says.PENDING:
-                reference = places.read_reference(view.body)
-                if places.reference is not None and reference is None:
+                proof = outcome_rules.proof(rule, view.body)
+                if proof is None:
                     return Ambiguous(), "the answer lacks the reference that the contract promises"
-                status, fields = places.read_status(view.body), places.read_fields(view.body)
-                return outcome_rules.exists(rule.says, reference, status, fields), note
+                return proof, note
 
     @cached_property
     def _facts(self) -> Facts:

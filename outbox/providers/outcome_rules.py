@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import Field
 
-from idem.outbox.domain.outcomes import Pending, Succeeded
+from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
 from idem.outbox.providers import response as document
 from idem.outbox.providers.response import Document
 from idem.outbox.values import json_pointer
@@ -209,11 +209,21 @@ def wanted(value: Any) -> tuple[tuple[Any, ...], bool]:
     return values, True
 
 
-def exists(says: Says, reference: str | None, status: str | None, fields: Mapping[str, Any]) -> Succeeded | Pending:
-    """The proof that a rule which says `final`, `answer` or `pending` is."""
-    if says is Says.PENDING:
+def proof(rule: Rule, body: Any, reference: str | None = None) -> Proof | None:
+    """The proof that a rule makes of an object; None: the object has no reference, and the rule says where one is.
+
+    `rule` says `final`, `answer`, `pending` or `refused`. `reference` counts where the object has none.
+    """
+    places = rule.places
+    reference = places.read_reference(body) or reference
+    status, fields = places.read_status(body), places.read_fields(body)
+    if rule.says is Says.REFUSED:
+        return Refused(reference, status, fields)
+    if places.reference is not None and reference is None:
+        return None
+    if rule.says is Says.PENDING:
         return Pending(reference, status, fields)
-    return Succeeded(reference, status, fields, interim=says is Says.ANSWER)
+    return Succeeded(reference, status, fields, interim=rule.says is Says.ANSWER)
 
 
 def about_objects(rules: Iterable[Rule]) -> tuple[Rule, ...]:

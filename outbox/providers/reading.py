@@ -13,7 +13,7 @@ from idem.outbox.providers import outcome_rules
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.errors import ErrorShape, retry_after
 from idem.outbox.providers.object_types import ObjectTypes
-from idem.outbox.providers.outcome_rules import NO_PLACES, Rule, RulePlaces, Says
+from idem.outbox.providers.outcome_rules import NO_PLACES, Rule, RulePlaces
 from idem.outbox.providers.pages import NextPage
 from idem.outbox.providers.response import Document
 
@@ -80,14 +80,8 @@ def shown(found: Document, outcome: tuple[Rule, ...], demanding: bool = False) -
         return None, "no rule matches the object"
     if demanding and not rule.recognises:
         return None, "the rule demands nothing of the object"
-    places = rule.places
-    reference, status = places.read_reference(found.body), places.read_status(found.body)
-    fields = places.read_fields(found.body)
-    if rule.says is Says.REFUSED:
-        return Refused(reference, status, fields), ""
-    if places.reference is not None and reference is None:
-        return None, "the object has no reference"
-    return outcome_rules.exists(rule.says, reference, status, fields), ""
+    proof = outcome_rules.proof(rule, found.body)
+    return proof, "the object has no reference" if proof is None else ""
 
 
 def best(readings: list[tuple[Look, str]]) -> tuple[Look, str]:

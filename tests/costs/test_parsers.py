@@ -17,8 +17,7 @@ from idem.outbox.config.validation import validator
 from idem.outbox.domain import keys
 from idem.outbox.domain.contract import FrozenRequest, Response
 from idem.outbox.domain.webhook import Signed, verify
-from idem.outbox.providers import batches, body_encoding, pages, response
-from idem.outbox.providers.events import EventReader
+from idem.outbox.providers import batches, body_encoding, events, pages, response
 from idem.outbox.providers.reading import Facts
 from idem.outbox.providers.schemes.adyen import AdyenSignatures
 from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
@@ -26,6 +25,7 @@ from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256
 from idem.outbox.providers.schemes.square import SquareSignatures
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures
+from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values import canonical, card_data, json_pointer, storable
 
 SHAPES: dict[str, Callable[[int], bytes]] = {
@@ -64,11 +64,12 @@ def answer(body: bytes) -> Any:
     return storable.fields({"body": response.read(Response(200, {}, body)).body})
 
 
+LISTING = WebhookSettings(event_id=(("id",),), events=("a",))
 READERS: dict[str, Callable[[bytes], Any]] = {
     "a client's body": client,
     "a provider's answer": answer,
-    "an event": lambda body: EventReader(id=(("id",),), type=("type",)).read(body, Facts(())),
-    "a batch": lambda body: EventReader(id=(("id",),), events=("a",)).read(b'{"a":' + body + b"}", Facts(())),
+    "an event": lambda body: events.read(WebhookSettings(event_id=(("id",),)), body, Facts(())),
+    "a batch": lambda body: events.read(LISTING, b'{"a":' + body + b"}", Facts(())),
 }
 
 

@@ -85,7 +85,7 @@ class Variant:
         if not webhooks:
             return provider
         secrets = {name: (SCHEME.parse_secret(secret(name)),) for name in accounts}
-        reader = replace(READER, keys=(P("/data/reference"),)) if keyless else READER
+        reader = READER.model_copy(update={"key": (P("/data/reference"),)}) if keyless else READER
         return replace(provider, webhook=Webhook(SCHEME, secrets), events=reader)
 
     def operation_of(self, account: str, base: OperationSpec) -> OperationSpec:

@@ -15,14 +15,15 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outcomes import Refused, Succeeded
 from idem.outbox.domain.webhook import WebhookReply
 from idem.outbox.providers import batches, response
-from idem.outbox.providers.events import EventReader
+from idem.outbox.providers import events as reading
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, Rule, Says
 from idem.outbox.providers.reading import Facts
+from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values import json_pointer
 
 P = json_pointer.parse
-LIST = replace(READER, id=(P("/id"),), events=P("/events"))
+LIST = READER.model_copy(update={"event_id": (P("/id"),), "events": P("/events")})
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ async def changed(hooks: Hooks) -> AsyncIterator[Callable[..., Any]]:
     """Another endpoint, whose provider `keyed` reads events so and answers so."""
     opened: list[Any] = []
 
-    async def change(events: EventReader = LIST, reply: WebhookReply | None = None) -> Hooks:
+    async def change(events: WebhookSettings = LIST, reply: WebhookReply | None = None) -> Hooks:
         known = hooks.spine.catalogue
         keyed = known.providers["keyed"]
         assert isinstance(keyed, HttpProvider) and keyed.webhook is not None
@@ -153,7 +154,7 @@ async def test_the_answer_that_a_provider_wants_to_hear(hooks: Hooks, changed: C
 
 async def test_hazard_40_a_test_event_is_never_a_live_one(hooks: Hooks, changed: Callable[..., Any]) -> None:
     intent = await hooks.desk.unknown("k")
-    live = await changed(replace(READER, when=(Condition(P("/livemode"), (True,)),)))
+    live = await changed(READER.model_copy(update={"when": {"/livemode": True}}))
     content = event(await hooks.key(intent))
     assert (await send(live, content | {"livemode": False}, "evt_1")).json()["verdict"] == "ignored"
     assert (await send(live, content, "evt_2")).json()["verdict"] == "ignored"
@@ -161,10 +162,10 @@ async def test_hazard_40_a_test_event_is_never_a_live_one(hooks: Hooks, changed:
     assert (await send(live, content | {"livemode": True}, "evt_3")).json()["verdict"] == "applied"
 
 
-WRAPPED = EventReader(
+WRAPPED = WebhookSettings(
     events=P("/notificationItems"), event_path=P("/NotificationRequestItem"),
-    id=(P("/pspReference"), P("/eventCode"), P("/success")), type=P("/eventCode"), keys=(P("/merchantReference"),),
-    reference=P("/pspReference"),
+    event_id=(P("/pspReference"), P("/eventCode"), P("/success")), type=P("/eventCode"),
+    key=(P("/merchantReference"),), reference=P("/pspReference"), object=(),
 )  # fmt: skip
 RULES = (
     Rule(Says.FINAL, body=(Condition(P("/eventCode"), ("AUTHORISATION",)), Condition(P("/success"), ("true",)))),
@@ -178,13 +179,13 @@ def test_items_in_a_wrapper_are_told_apart_by_several_members() -> None:
         for said in ("true", "false")
     ]
     body = json.dumps({"live": "true", "notificationItems": [{"NotificationRequestItem": each} for each in items]})
-    events = WRAPPED.read(body.encode(), Facts(RULES))
+    events = reading.read(WRAPPED, body.encode(), Facts(RULES))
     assert events is not None
     assert [each.id for each in events] == ["881/AUTHORISATION/true", "881/AUTHORISATION/false"]
     assert [type(each.said) for each in events] == [Succeeded, Refused]
     for each in events:
         assert each.body is not None
-        assert WRAPPED.read(each.body, Facts(RULES)) == (each,)
+        assert reading.read(WRAPPED, each.body, Facts(RULES)) == (each,)
 
 
 JSON = st.recursive(

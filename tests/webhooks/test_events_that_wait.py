@@ -44,7 +44,7 @@ async def again(spine: Spine) -> None:
 
 def reading(spine: Spine, **changes: Any) -> None:
     known = spine.catalogue
-    keyed = replace(known.providers["keyed"], events=replace(READER, **changes))  # type: ignore[type-var, call-arg]
+    keyed = replace(known.providers["keyed"], events=READER.model_copy(update=changes))  # type: ignore[type-var, call-arg]
     spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
 
 

@@ -107,7 +107,9 @@ async def test_a_bare_event_is_worth_a_look(fetching: Hooks) -> None:
     keyed = spine.catalogue.providers["keyed"]
     assert isinstance(keyed, HttpProvider)
     parse = json_pointer.parse
-    bare = replace(READER, object=parse("/shown"), keys=(parse("/about/key"),), reference=parse("/about/id"))
+    bare = READER.model_copy(
+        update={"object": parse("/shown"), "key": (parse("/about/key"),), "reference": parse("/about/id")}
+    )
     providers = {**spine.catalogue.providers, "keyed": replace(keyed, events=bare)}
     spine.catalogue = replace(spine.catalogue, providers=providers)
     async with serving(spine.url, spine.catalogue) as url:

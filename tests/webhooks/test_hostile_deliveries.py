@@ -8,9 +8,10 @@ import pytest
 from fix_desk import Desk
 from fix_webhooks import Hooks, hooking, signed
 
+from idem.outbox.providers import events as reading
 from idem.outbox.providers.body_encoding import encoded
-from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.reading import Facts
+from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values.errors import Unrenderable
 from idem.outbox.values.json_pointer import parse
 
@@ -63,11 +64,11 @@ def test_a_name_with_a_bracket_is_no_member_of_a_form(name: str, deep: bool) -> 
 
 def test_a_batch_that_would_grow_beyond_measure_is_not_readable() -> None:
     """What stands around the list is kept with each item: a megabyte would become gigabytes."""
-    reader = EventReader(id=(parse("/id"),), events=parse("/events"))
+    reader = WebhookSettings(event_id=(parse("/id"),), events=parse("/events"))
     huge = {"around": "x" * 500_000, "events": [{"id": str(number)} for number in range(20_000)]}
-    assert reader.read(json.dumps(huge).encode(), Facts(())) is None
+    assert reading.read(reader, json.dumps(huge).encode(), Facts(())) is None
     many = {"live": "true", "events": [{"id": str(number)} for number in range(20_000)]}
-    events = reader.read(json.dumps(many).encode(), Facts(()))
+    events = reading.read(reader, json.dumps(many).encode(), Facts(()))
     assert events is not None and len(events) == 20_000
 
 

@@ -85,7 +85,7 @@ async def test_redrive_tries_it_again_with_the_contract_as_it_is_now(hooks: Hook
     await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 day'")
     keyed = hooks.spine.catalogue.providers["keyed"]
     assert isinstance(keyed, HttpProvider)
-    mended = replace(keyed, events=replace(keyed.events, keys=(("data", "right_key"),)))
+    mended = replace(keyed, events=keyed.events.model_copy(update={"key": (("data", "right_key"),)}))
     known = hooks.spine.catalogue
     hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": mended})
     assert (await hooks.spine.reconcile()).events == 0

@@ -7,9 +7,6 @@ in the merchant's own reference, which leaves one reading. Nothing else in an it
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +14,7 @@ from typing import Any, Final
 
 from idem.outbox.domain.webhook import Signed, Unverified
 from idem.outbox.providers import response
-from idem.outbox.providers.schemes.deliveries import fits, nothing_fits
+from idem.outbox.providers.schemes.deliveries import HmacClaim
 from idem.outbox.values import json_pointer
 from idem.outbox.values.json_pointer import Tokens
 
@@ -49,37 +46,30 @@ class AdyenSignatures:
             raise ValueError("an HMAC key of Adyen is 64 hex digits, as the Customer Area shows it once")
         return bytes.fromhex(text)
 
-    def read(self, delivery: Signed) -> _AdyenDelivery:
+    def read(self, delivery: Signed) -> BatchClaim:
         """The body is parsed here, once. Raises Unverified: `malformed` or `missing`."""
         content = response.read_event(delivery.body)
         items = content.get(LIST) if isinstance(content, dict) else None
         if not isinstance(items, list) or not items:
             raise Unverified("malformed", f"the body has no {LIST}")
-        return _AdyenDelivery(_signed(items[0]), items[1:])
+        return BatchClaim(_signed(items[0]), items[1:])
 
 
 @dataclass(frozen=True, slots=True)
-class _AdyenDelivery:
-    """What the first item signs, with its signature; the others are looked at where that one fits."""
+class BatchClaim:
+    """What the first item signs, with its signature; the other items are read only where that signature fits."""
 
-    first: tuple[bytes, bytes] = field(repr=False)
+    first: HmacClaim
     others: list[Any] = field(repr=False)
 
     def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> None:
         """The ids are in the body; one item that is not signed refuses all. Raises Unverified."""
-        _check(self.first, secrets)
+        self.first.verify(secrets, now, url)
         for each in self.others:
-            _check(_signed(each), secrets)
+            _signed(each).verify(secrets, now, url)
 
 
-def _check(item: tuple[bytes, bytes], secrets: Sequence[bytes]) -> None:
-    signed, signature = item
-    wanted = [base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)) for secret in secrets]
-    if not fits(wanted, (signature,)):
-        raise nothing_fits()
-
-
-def _signed(element: Any) -> tuple[bytes, bytes]:
+def _signed(element: Any) -> HmacClaim:
     """What an element of the list signs, and its signature. Raises Unverified."""
     item = element.get(ITEM) if isinstance(element, dict) else None
     if not isinstance(item, dict):
@@ -90,7 +80,7 @@ def _signed(element: Any) -> tuple[bytes, bytes]:
         raise Unverified("missing", "additionalData.hmacSignature is missing")
     words = [_word(tokens, item) for tokens in SIGNED]
     try:
-        return ":".join(words).encode(), signature.encode()
+        return HmacClaim(":".join(words).encode(), (signature.encode(),), "base64")
     except UnicodeEncodeError:
         raise Unverified("malformed", "an item holds text that is none") from None
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
 
 from idem.outbox.domain.webhook import DeliveryHeaders, OutOfTime, Unverified
+
+SignatureEncoding: TypeAlias = Literal["hex", "base64"]
 
 TOLERANCE: Final = 300.0
 """Seconds between a delivery's time stamp and its receipt, in either direction: what two clocks may differ by."""
@@ -65,7 +70,7 @@ def readable(value: bytes, name: str) -> str:
 
 
 def fits(wanted: Iterable[bytes], given: Sequence[bytes]) -> bool:
-    """Whether one of the signatures is one of the wanted ones. Every pair is compared, whichever fits."""
+    """Whether one of the signatures is one of the wanted ones. Every pair is compared, even after one that fits."""
     found = False
     for each in wanted:
         for signature in given:
@@ -73,9 +78,38 @@ def fits(wanted: Iterable[bytes], given: Sequence[bytes]) -> bool:
     return found
 
 
+def signatures(signed: bytes, secrets: Iterable[bytes], encoding: SignatureEncoding) -> Iterator[bytes]:
+    """The HMAC-SHA256 of these bytes under each secret."""
+    for secret in secrets:
+        digest = hmac.digest(secret, signed, hashlib.sha256)
+        yield digest.hex().encode() if encoding == "hex" else base64.b64encode(digest)
+
+
 def nothing_fits() -> Unverified:
     """What is raised where no signature is right."""
     return Unverified("signature", "no signature matches an active secret")
+
+
+@dataclass(frozen=True, slots=True)
+class HmacClaim:
+    """Bytes that HMAC-SHA256 signs as a whole, with the signatures that came with them; the ids are in the body.
+
+    `sent`: the signed time stamp in POSIX seconds, which `stamp` carries; None: there is none.
+    """
+
+    signed: bytes = field(repr=False)
+    given: Sequence[bytes] = field(repr=False)
+    encoding: SignatureEncoding = "hex"
+    sent: int | None = None
+    stamp: str = ""
+    tolerance: float = TOLERANCE
+
+    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> None:
+        """Raises Unverified: `signature`; OutOfTime."""
+        if not fits(signatures(self.signed, secrets, self.encoding), self.given):
+            raise nothing_fits()
+        if self.sent is not None:
+            check_age(self.sent, now, self.tolerance, self.stamp, None)
 
 
 def plain(secret: str) -> bytes:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from idem.outbox.domain.webhook import Signed
-from idem.outbox.providers.schemes.deliveries import fits, header, nothing_fits, plain
+from idem.outbox.providers.schemes.deliveries import HmacClaim, header, plain
 
 NAME: Final = b"webhook-signature"
 
@@ -23,18 +19,6 @@ class GoCardlessSignatures:
             raise ValueError("it looks like an access token; the secret stands at the webhook endpoint")
         return plain(text)
 
-    def read(self, delivery: Signed) -> _GoCardlessDelivery:
+    def read(self, delivery: Signed) -> HmacClaim:
         """Raises Unverified: `missing` or `malformed`."""
-        return _GoCardlessDelivery(delivery.body, header(delivery.headers, NAME))
-
-
-@dataclass(frozen=True, slots=True)
-class _GoCardlessDelivery:
-    body: bytes
-    signature: bytes
-
-    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> None:
-        """The ids are in the body. Raises Unverified: `signature`."""
-        wanted = [hmac.digest(secret, self.body, hashlib.sha256).hex().encode() for secret in secrets]
-        if not fits(wanted, (self.signature,)):
-            raise nothing_fits()
+        return HmacClaim(delivery.body, (header(delivery.headers, NAME),))

@@ -11,28 +11,24 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import hmac
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from idem.outbox.domain.webhook import Signed, Unverified
 from idem.outbox.providers.schemes.deliveries import (
     TOLERANCE,
+    HmacClaim,
+    SignatureEncoding,
     check_age,
-    fits,
     header,
-    nothing_fits,
     plain,
     readable,
     seconds,
 )
-
-SignatureEncoding: TypeAlias = Literal["hex", "base64"]
 
 
 class SignaturePlace(StrEnum):
@@ -91,7 +87,7 @@ class HmacSha256:
             raise ValueError(f"it begins with {self.prefix.decode()}, as a signature does: it is none of the secret")
         return plain(text)
 
-    def read(self, delivery: Signed) -> _HmacDelivery:
+    def read(self, delivery: Signed) -> SettingsClaim:
         """Raises Unverified: `missing`, `malformed` or `timestamp`."""
         value = header(delivery.headers, self.header)
         if not value.startswith(self.prefix):
@@ -106,11 +102,13 @@ class HmacSha256:
             sent = seconds(parts[SignaturePlace.TIMESTAMP], self.timestamp_header.decode())
         if self.id_header is not None:
             parts[SignaturePlace.ID] = header(delivery.headers, self.id_header)
-        return _HmacDelivery(self, given, parts, sent)
+        return SettingsClaim(self, given, parts, sent)
 
 
 @dataclass(frozen=True, slots=True)
-class _HmacDelivery:
+class SettingsClaim:
+    """A delivery as the settings of the scheme read it."""
+
     scheme: HmacSha256
     signature: bytes
     parts: dict[SignaturePlace, bytes]
@@ -124,13 +122,7 @@ class _HmacDelivery:
         if any(isinstance(part, SignaturePlace) and part not in parts for part in scheme.signed):
             raise Unverified("not_configured", "the configuration lacks what this provider signs beside the body")
         signed = b"".join(parts[part] if isinstance(part, SignaturePlace) else part for part in scheme.signed)
-        digests = (hmac.digest(secret, signed, hashlib.sha256) for secret in secrets)
-        if scheme.encoding == "hex":
-            found = fits((digest.hex().encode() for digest in digests), (self.signature,))
-        else:
-            found = fits((base64.b64encode(digest) for digest in digests), (self.signature,))
-        if not found:
-            raise nothing_fits()
+        HmacClaim(signed, (self.signature,), scheme.encoding).verify(secrets, now, url)
         if scheme.id_header is not None:
             event_id = readable(parts[SignaturePlace.ID], scheme.id_header.decode())
         else:

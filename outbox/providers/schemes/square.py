@@ -5,15 +5,12 @@ The URL is the one that the subscription was made with, letter for letter: never
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from idem.outbox.domain.webhook import Signed, Unverified
-from idem.outbox.providers.schemes.deliveries import fits, header, nothing_fits, plain
+from idem.outbox.providers.schemes.deliveries import HmacClaim, header, plain
 
 NAME: Final = b"x-square-hmacsha256-signature"
 
@@ -27,16 +24,18 @@ class SquareSignatures:
             raise ValueError("it looks like an access token; the signature key stands at the webhook subscription")
         return plain(text)
 
-    def read(self, delivery: Signed) -> _SquareDelivery:
+    def read(self, delivery: Signed) -> UrlClaim:
         """Raises Unverified: `missing` or `malformed`."""
         given = header(delivery.headers, NAME)
         if not delivery.body:
             raise Unverified("malformed", "the body is empty")
-        return _SquareDelivery(delivery.body, given)
+        return UrlClaim(delivery.body, given)
 
 
 @dataclass(frozen=True, slots=True)
-class _SquareDelivery:
+class UrlClaim:
+    """A body and its signature; the address of the endpoint is signed before the body."""
+
     body: bytes
     signature: bytes
 
@@ -44,7 +43,4 @@ class _SquareDelivery:
         """The id is in the body. Raises Unverified: `not_configured` or `signature`."""
         if url is None:
             raise Unverified("not_configured", "the notification URL, which Square signs, is not configured")
-        signed = url.encode() + self.body
-        wanted = [base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)) for secret in secrets]
-        if not fits(wanted, (self.signature,)):
-            raise nothing_fits()
+        HmacClaim(url.encode() + self.body, (self.signature,), "base64").verify(secrets, now, url)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +23,7 @@ from idem.outbox.providers.schemes.deliveries import (
     nothing_fits,
     readable,
     seconds,
+    signatures,
 )
 from idem.outbox.providers.schemes.ed25519 import PublicKey
 
@@ -67,17 +66,19 @@ class StandardWebhooks:
             raise ValueError(f"its key has {len(key)} bytes; Standard Webhooks wants {LEAST} to {MOST}")
         return key
 
-    def read(self, delivery: Signed) -> _StandardDelivery:
+    def read(self, delivery: Signed) -> MixedClaim:
         """Raises Unverified: `missing`, `malformed` or `timestamp`."""
-        id, timestamp, signatures = (header(delivery.headers, name) for name in NAMES)
+        id, timestamp, listed = (header(delivery.headers, name) for name in NAMES)
         sent = seconds(timestamp, "webhook-timestamp")
-        by_secret, by_key = _signatures(signatures)
+        by_secret, by_key = _signatures(listed)
         signed = b".".join((id, timestamp, delivery.body))
-        return _StandardDelivery(id, sent, signed, by_secret, by_key, self.tolerance)
+        return MixedClaim(id, sent, signed, by_secret, by_key, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
-class _StandardDelivery:
+class MixedClaim:
+    """What is signed, with its signatures by secret and by public key."""
+
     id: bytes
     sent: int
     signed: bytes
@@ -93,7 +94,7 @@ class _StandardDelivery:
                 for signature in self.by_key:
                     found |= ed25519.verifies(secret, signature, self.signed)
             elif self.by_secret:
-                found |= fits((base64.b64encode(hmac.digest(secret, self.signed, hashlib.sha256)),), self.by_secret)
+                found |= fits(signatures(self.signed, (secret,), "base64"), self.by_secret)
         if not found:
             raise nothing_fits()
         event_id = readable(self.id, "webhook-id")

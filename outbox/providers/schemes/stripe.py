@@ -6,27 +6,17 @@ first of several and one that is written otherwise; all of that is refused here.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from idem.outbox.domain.webhook import Signed, Unverified
-from idem.outbox.providers.schemes.deliveries import (
-    TOLERANCE,
-    check_age,
-    check_few,
-    fits,
-    header,
-    nothing_fits,
-    seconds,
-)
+from idem.outbox.providers.schemes.deliveries import TOLERANCE, HmacClaim, check_few, header, seconds
 
 SECRET: Final = re.compile(r"whsec_[!-~]{16,}")
 
 NAME: Final = b"stripe-signature"
+STAMP: Final = "t of Stripe-Signature"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +34,7 @@ class StripeSignatures:
             raise ValueError("a signing secret of Stripe is whsec_ and 16 or more characters, without spaces")
         return text.encode()
 
-    def read(self, delivery: Signed) -> _StripeDelivery:
+    def read(self, delivery: Signed) -> HmacClaim:
         """Raises Unverified: `missing`, `malformed` or `timestamp`."""
         value = header(delivery.headers, NAME)
         check_few(value.count(b","), "Stripe-Signature")
@@ -54,23 +44,8 @@ class StripeSignatures:
         stamps = [value for name, _, value in items if name == b"t"]
         if len(stamps) != 1:
             raise Unverified("malformed", "Stripe-Signature has not exactly one t")
-        sent = seconds(stamps[0], "t of Stripe-Signature")
+        sent = seconds(stamps[0], STAMP)
         signed = b".".join((stamps[0], delivery.body))
         # v0 is a signature of test events, by another rule.
         given = [value for name, _, value in items if name == b"v1"]
-        return _StripeDelivery(signed, given, sent, self.tolerance)
-
-
-@dataclass(frozen=True, slots=True)
-class _StripeDelivery:
-    signed: bytes
-    signatures: list[bytes]
-    sent: int
-    tolerance: float
-
-    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> None:
-        """The id is in the body. Raises Unverified: `signature`; OutOfTime."""
-        wanted = [hmac.digest(secret, self.signed, hashlib.sha256).hex().encode() for secret in secrets]
-        if not fits(wanted, self.signatures):
-            raise nothing_fits()
-        check_age(self.sent, now, self.tolerance, "t of Stripe-Signature", None)
+        return HmacClaim(signed, given, "hex", sent, STAMP, self.tolerance)

@@ -11,8 +11,9 @@ from pydantic import Field, field_validator
 from idem.outbox.domain.webhook import Scheme, WebhookReply
 from idem.outbox.providers.request_parts import HEADER_NAME
 from idem.outbox.providers.schemes.adyen import ITEM, SIGNED, AdyenSignatures
+from idem.outbox.providers.schemes.deliveries import SignatureEncoding
 from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
-from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, SignatureEncoding, SignaturePlace, parse_template
+from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, SignaturePlace, parse_template
 from idem.outbox.providers.schemes.square import SquareSignatures
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures

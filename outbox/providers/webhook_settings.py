@@ -8,11 +8,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator
 
-from idem.outbox.config.scheme_settings import SchemeSettings
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.domain.webhook import Webhook, WebhookReply
-from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.outcome_rules import conditions
+from idem.outbox.providers.scheme_settings import SchemeSettings
 from idem.outbox.providers.schemes.tries import MOST_SECRETS
 from idem.outbox.values.json_pointer import Tokens
 from idem.outbox.values.settings_base import Duration, Pointer, Pointers, Secret, Section
@@ -168,6 +167,16 @@ class WebhookSettings(AccountWebhookSettings, SchemeSettings):
         """Where in an event its object is."""
         return self.shape.object if self.object is None else self.object
 
+    @property
+    def type_at(self) -> Tokens:
+        """Where in an event its type is."""
+        return self.shape.type if self.type is None else self.type
+
+    def reference_at(self, in_object: Tokens | None) -> Tokens | None:
+        """Where in an event the provider's reference is; `in_object`: where it is in the object."""
+        in_event = None if in_object is None else (*self.shows, *in_object)
+        return in_event if self.reference is None else self.reference
+
     def build(self, secrets: Mapping[str, tuple[bytes, ...]], urls: Mapping[str, str]) -> Webhook:
         """How events are verified; `secrets` are the parsed ones of each account, `urls` the written addresses."""
         reply = self.shape.reply if self.reply is None else WebhookReply(body=self.reply.encode())
@@ -182,21 +191,3 @@ class WebhookSettings(AccountWebhookSettings, SchemeSettings):
         if own is not None and own.url is not None:
             return own.url
         return None if self.url is None else self.url.replace("{account}", account)
-
-    def reader(self, in_object: Tokens | None) -> EventReader:
-        """Where things stand in an event; `in_object` is where the reference stands in the object."""
-        reference = self.reference
-        if reference is None and in_object is not None:
-            reference = (*self.shows, *in_object)
-        return EventReader(
-            object=self.shows,
-            id=self.id_parts,
-            type=self.shape.type if self.type is None else self.type,
-            types=tuple(self.types),
-            keys=self.key,
-            reference=reference,
-            when=conditions(self.when),
-            events=self.batch,
-            event_path=self.begins,
-            signed=self.shape.signed,
-        )

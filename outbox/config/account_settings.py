@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from idem.outbox.providers.request_parts import HEADER_NAME, NOT_OURS_TO_SET, OF_THE_REQUEST
+from idem.outbox.providers.request_parts import OF_THE_REQUEST, check_settable
 from idem.outbox.providers.signing import PLACES, Algorithm, Digits, HmacSigner, Timestamp, compile_over
 from idem.outbox.providers.template import HEADER_VALUE
 from idem.outbox.providers.webhook_settings import AccountWebhookSettings
@@ -22,10 +22,12 @@ HOST: Final = re.compile(
 )
 
 
-def _header(name: str) -> str:
-    if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET | OF_THE_REQUEST:
-        raise ValueError(f"{name!r} is not a header that can be set")
+def _settable(name: str) -> str:
+    check_settable(name, but=OF_THE_REQUEST)
     return name
+
+
+SettableName: TypeAlias = Annotated[str, AfterValidator(_settable)]
 
 
 class BasicSettings(Section):
@@ -43,7 +45,7 @@ class SignatureSettings(Section):
     """A signature of every request, look-ups too, by HMAC with a shared secret: made at each sending, never stored."""
 
     secret: Secret = Field(description="Where the shared secret is; its text is the key.")
-    header: str = Field(default="X-Signature", description="Header of the signature; default X-Signature.")
+    header: SettableName = Field(default="X-Signature", description="Header of the signature; default X-Signature.")
     prefix: str = Field(default="", description='Text before the signature, e.g. "sha256="; default none.')
     algorithm: Algorithm = Field(default="sha256", description='"sha256" (default) or "sha512".')
     encoding: Digits = Field(default="hex", description='"hex" (default, small letters) or "base64".')
@@ -52,7 +54,7 @@ class SignatureSettings(Section):
         description="What is signed: text with {method}, {path} (with its query, as it is sent), {host}, {timestamp} "
         "and {body} (the raw bytes); default method, path, timestamp and body, a line each.",
     )
-    timestamp_header: str = Field(
+    timestamp_header: SettableName = Field(
         default="X-Timestamp",
         description="Header of the time, sent where `over` has {timestamp}; default X-Timestamp.",
     )
@@ -60,11 +62,6 @@ class SignatureSettings(Section):
         default="seconds",
         description='Form of the time: "seconds" (default) or "milliseconds" since 1970, or "rfc3339".',
     )
-
-    @field_validator("header", "timestamp_header")
-    @classmethod
-    def _is_header(cls, value: str) -> str:
-        return _header(value)
 
     @field_validator("prefix")
     @classmethod
@@ -161,7 +158,7 @@ class AccountSettings(Section):
     @classmethod
     def _are_headers(cls, value: dict[str, Secret]) -> dict[str, Secret]:
         for name in value:
-            _header(name)
+            _settable(name)
         return value
 
     @property

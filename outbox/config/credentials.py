@@ -6,13 +6,12 @@ import base64
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from idem.outbox.config.account_settings import AccountSettings, BasicSettings
 from idem.outbox.config.findings import Findings
-from idem.outbox.domain.contract import Signer
+from idem.outbox.domain.contract import Account, Signer
 from idem.outbox.providers.signing import RenewedToken, Signers
 from idem.outbox.values.settings_base import Secret
 
@@ -23,18 +22,6 @@ LARGEST: Final = 65_536
 """Bytes of a secret's file: whoever names another file by mistake hears it."""
 
 Loc: TypeAlias = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """What an account proves itself with: headers that stay, and what is computed for each request.
-
-    `authorities`: the file of those that are believed about who the provider is.
-    """
-
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    signer: Signer | None = field(default=None, repr=False)
-    authorities: str | None = None
 
 
 class Vault:
@@ -121,12 +108,12 @@ class Vault:
         self._findings.error(loc, what, do)
 
 
-def resolve_accounts(vault: Vault, loc: Loc, accounts: Mapping[str, AccountSettings]) -> dict[str, Credentials]:
-    """The credentials of each account, as far as they are there."""
-    return {name: _resolve(vault, (*loc, name), settings) for name, settings in accounts.items()}
+def resolve_accounts(vault: Vault, loc: Loc, accounts: Mapping[str, AccountSettings]) -> dict[str, Account]:
+    """Each account with its credentials, as far as they are there."""
+    return {name: _resolve(vault, (*loc, name), name, settings) for name, settings in accounts.items()}
 
 
-def _resolve(vault: Vault, loc: Loc, settings: AccountSettings) -> Credentials:
+def _resolve(vault: Vault, loc: Loc, name: str, settings: AccountSettings) -> Account:
     values = {
         header.lower(): vault.header(secret, (*loc, "headers", header)) for header, secret in settings.headers.items()
     }
@@ -143,7 +130,8 @@ def _resolve(vault: Vault, loc: Loc, settings: AccountSettings) -> Credentials:
             signed = settings.signature.build((settings.signature.secret.prefix + secret).encode())
             signer = signed if signer is None else Signers((signer, signed))
     authorities = None if settings.ca_file is None else vault.certificates(settings.ca_file, (*loc, "ca_file"))
-    return Credentials({header: value for header, value in values.items() if value is not None}, signer, authorities)
+    credentials = {header: value for header, value in values.items() if value is not None}
+    return Account(name, settings.origin, credentials, signer, authorities)
 
 
 def _basic(vault: Vault, loc: Loc, settings: BasicSettings) -> str | None:

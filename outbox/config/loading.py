@@ -18,7 +18,6 @@ from idem.outbox.config.consistency import check_operation, check_provider, chec
 from idem.outbox.config.credentials import Vault, resolve_accounts
 from idem.outbox.config.findings import Findings
 from idem.outbox.config.operation_settings import OperationSettings
-from idem.outbox.config.provider_building import build
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.send_settings import SendSettings
 from idem.outbox.config.settings import InstallationSettings
@@ -161,7 +160,7 @@ def _examine(
     operation_settings = _tables(findings, merged, "operations", OperationSettings)
 
     url = _database_url(findings, vault, settings)
-    credentials = {
+    resolved = {
         name: resolve_accounts(vault, ("providers", name, "accounts"), provider.accounts)
         for name, provider in provider_settings.items()
     }
@@ -194,7 +193,7 @@ def _examine(
         operation_settings=MappingProxyType(operation_settings),
         providers=MappingProxyType(
             {
-                name: build(provider, name, credentials[name], secrets[name], settings.environment)
+                name: provider.build(name, resolved[name], secrets[name], settings.environment)
                 for name, provider in provider_settings.items()
             }
         ),

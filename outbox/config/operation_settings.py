@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from idem.outbox.config.schema_checks import check_schema
 from idem.outbox.providers import template
-from idem.outbox.providers.request_parts import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
+from idem.outbox.providers.request_parts import CREDENTIALS, check_once, check_settable
 from idem.outbox.providers.template import Hole, Template
 from idem.outbox.values import canonical, json_pointer
 from idem.outbox.values.errors import Unrenderable
@@ -26,11 +26,19 @@ IN_INTERIM = frozenset({"reference", "status"})
 HttpMethod: TypeAlias = Literal["POST", "PUT", "PATCH", "DELETE"]
 
 
+def _compiles(ours: frozenset[str]) -> AfterValidator:
+    def check(value: Any) -> Any:
+        Template.compile(canonical.plain_json(value), ours)
+        return value
+
+    return AfterValidator(check)
+
+
 class AnswerTemplate(Section):
     """What the client is told, rendered from the outcome and stored for ever."""
 
     status: int = Field(ge=200, le=499, description="HTTP status of the answer; 5xx are never stored.")
-    body: Any = Field(
+    body: Annotated[Any, _compiles(IN_ANSWER)] = Field(
         default=None,
         description="JSON body with places {idem.intent}, {idem.reference}, {idem.status}, {idem.state} and the "
         "fields of the outcome, e.g. {amount?}; default null.",
@@ -39,33 +47,21 @@ class AnswerTemplate(Section):
         default_factory=dict, description="Headers of the answer, plain text; default content-type: application/json."
     )
 
-    @field_validator("body")
-    @classmethod
-    def _is_template(cls, value: Any) -> Any:
-        Template.compile(canonical.plain_json(value), IN_ANSWER)
-        return value
-
     @field_validator("headers")
     @classmethod
     def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
-            _check_header(name, text)
+            check_settable(name, text)
         return value
 
 
 class InterimTemplate(Section):
     """What the client is told while the provider has the object and its end is to come."""
 
-    body: Any = Field(
+    body: Annotated[Any, _compiles(IN_INTERIM)] = Field(
         description="JSON with places {idem.reference}, {idem.status} and the fields of the outcome, e.g. {redirect?}; "
         "it becomes the member interim of the 202."
     )
-
-    @field_validator("body")
-    @classmethod
-    def _is_template(cls, value: Any) -> Any:
-        Template.compile(canonical.plain_json(value), IN_INTERIM)
-        return value
 
 
 class AnswerSettings(Section):
@@ -93,7 +89,7 @@ class OperationSettings(Section):
     )
     method: HttpMethod = Field(default="POST", description="HTTP method; default POST.")
     path: str = Field(description="Path and query, e.g. /payments/{id}; values are percent-encoded whole.")
-    body: Any = Field(
+    body: Annotated[Any, _compiles(IN_REQUEST)] = Field(
         default=None,
         description='JSON body; "{amount}" is the param with its type, {note?} may be missing; no default.',
     )
@@ -192,12 +188,6 @@ class OperationSettings(Section):
             raise ValueError(str(error)) from None
         return value
 
-    @field_validator("body")
-    @classmethod
-    def _is_template(cls, value: Any) -> Any:
-        Template.compile(canonical.plain_json(value), IN_REQUEST)
-        return value
-
     @field_validator("label")
     @classmethod
     def _is_text(cls, value: str | None) -> str | None:
@@ -218,7 +208,7 @@ class OperationSettings(Section):
     def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             parts = template.compile_text(text, IN_REQUEST)
-            _check_header(name, "".join("x" if isinstance(part, Hole) else part for part in parts))
+            check_settable(name, "".join("x" if isinstance(part, Hole) else part for part in parts))
             if name.lower() in CREDENTIALS:
                 raise ValueError(f"{name!r} is a credential: it belongs to the account, and is never stored")
         check_once(value)
@@ -249,10 +239,3 @@ class OperationSettings(Section):
             if isinstance(part, Hole)
         ]
         return [*found, *(("body", hole) for hole in Template.compile(self.body, IN_REQUEST).holes())]
-
-
-def _check_header(name: str, value: str) -> None:
-    if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET:
-        raise ValueError(f"{name!r} is not a header that can be set")
-    if not template.HEADER_VALUE.fullmatch(value):
-        raise ValueError(f"the value of {name!r} is not visible ASCII")

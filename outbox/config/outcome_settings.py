@@ -126,7 +126,6 @@ class RuleSettings(Section):
         return self
 
     def build(self, default: RulePlaces) -> Rule:
-        own = self.object
         return Rule(
             says=self.says,
             status=usual(self.says) if self.status is None else statuses(self.status),
@@ -135,10 +134,6 @@ class RuleSettings(Section):
                 HeaderCondition(name.lower(), tuple(str(value) for value in values), exists)
                 for name, (values, exists) in ((name, wanted(each)) for name, each in self.headers.items())
             ),
-            places=RulePlaces(
-                reference=default.reference if own.reference is None else own.reference,
-                status=default.status if own.status is None else own.status,
-                fields={**default.fields, **own.fields},
-            ),
+            places=self.object.over(default),
             types=tuple(self.types),
         )

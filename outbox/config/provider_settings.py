@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
@@ -10,6 +13,7 @@ from idem.outbox.config.account_settings import AccountSettings
 from idem.outbox.config.contract_settings import KeySettings, LookupSettings
 from idem.outbox.config.outcome_settings import ObjectSettings, RuleSettings
 from idem.outbox.domain.contract import (
+    Account,
     CancelRule,
     Contract,
     EventRule,
@@ -20,17 +24,18 @@ from idem.outbox.domain.contract import (
     ValueAtRisk,
 )
 from idem.outbox.domain.limits import Limits
+from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.account_check import AccountCheck
 from idem.outbox.providers.body_encoding import Encoding
 from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.contract_checks import completed
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.errors import ErrorShape
+from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.object_types import ObjectTypes
 from idem.outbox.providers.outcome_rules import Rule, Says
-from idem.outbox.providers.request_parts import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
-from idem.outbox.providers.template import HEADER_VALUE
+from idem.outbox.providers.request_parts import CREDENTIALS, HeaderName, check_once, check_settable
 from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values.settings_base import Duration, Secret, Section
 
@@ -100,7 +105,7 @@ class ProviderSettings(Section):
         description="Whether only this deployment uses the accounts, so that everything in them is ours; default "
         "false.",
     )
-    answers_carry: str | None = Field(
+    answers_carry: HeaderName | None = Field(
         default=None,
         description="A header that is on every answer of the provider's own, e.g. Request-Id at Stripe; default none. "
         "An answer without it comes from something in between (a gateway, a firewall, an egress proxy) and proves "
@@ -190,21 +195,11 @@ class ProviderSettings(Section):
         default=None, description="How everything that it made in a time is listed; default not possible."
     )
 
-    @field_validator("answers_carry")
-    @classmethod
-    def _is_header(cls, value: str | None) -> str | None:
-        if value is not None and not HEADER_NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is not the name of a header: write it as the provider's documentation does")
-        return value
-
     @field_validator("headers")
     @classmethod
     def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
-            if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET | CREDENTIALS:
-                raise ValueError(f"{name!r} is not a header that can be set here")
-            if not HEADER_VALUE.fullmatch(text):
-                raise ValueError(f"the value of {name!r} is not visible ASCII")
+            check_settable(name, text, CREDENTIALS)
         check_once(value)
         return value
 
@@ -240,6 +235,38 @@ class ProviderSettings(Section):
         )
         return completed(contract, self.start_mark)
 
+    def build(
+        self,
+        name: str,
+        accounts: Mapping[str, Account],
+        secrets: Mapping[str, tuple[bytes, ...]] = MappingProxyType({}),
+        environment: str = "development",
+    ) -> Provider:
+        """The provider. An account that is not in `accounts` has no credentials; `secrets` are its webhook secrets.
+
+        `environment` is the name of the installation, of which the deployment tag is made.
+        """
+        contract = self.contract(name)
+        return HttpProvider(
+            contract=contract if self.deployment_tag is None else replace(contract, deployment=environment),
+            accounts={each: accounts.get(each, Account(each, said.origin)) for each, said in self.accounts.items()},
+            outcome=self.rules(),
+            errors=self.errors,
+            lookups=self.lookup.ways(),
+            webhook=None if self.webhook is None else self.webhook.build(secrets, self.addresses()),
+            events=self.webhook or WebhookSettings(),
+            encoding=self.encoding,
+            tag=self.deployment_tag,
+            event_lookup=self.lookup.by_events,
+            ledger=self.list,
+            cancels=self.cancel_by_key,
+            headers={header.lower(): text for header, text in self.headers.items()},
+            object=self.object,
+            object_paths=self.object.path,
+            object_types=self.object_types,
+            account_question=self.account_check,
+        )
+
     def rules(self) -> tuple[Rule, ...]:
         """Every rule in its order: the explicit ones, then codes, then statuses."""
         explicit = tuple(rule.build(self.object) for rule in self.outcome)
@@ -252,15 +279,12 @@ class ProviderSettings(Section):
     def signing(self) -> Signing:
         """Every webhook secret: whose it is, where below the provider it stands, and where its value is."""
         shared = [] if self.webhook is None or len(self.accounts) != 1 else self.webhook.secrets
-        found: Signing = [
-            (account, ("webhook", "secrets", str(number)), secret)
-            for account in self.accounts
-            for number, secret in enumerate(shared)
-        ]
+        found: Signing = []
         for account, settings in self.accounts.items():
             own = [] if settings.webhook is None else settings.webhook.secrets
-            at = ("accounts", account, "webhook", "secrets")
-            found += [(account, (*at, str(number)), secret) for number, secret in enumerate(own)]
+            for at, secrets in (((), shared), (("accounts", account), own)):
+                below = (*at, "webhook", "secrets")
+                found += [(account, (*below, str(number)), secret) for number, secret in enumerate(secrets)]
         return found
 
     @property

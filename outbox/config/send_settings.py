@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import Field, field_validator, model_validator
@@ -80,9 +81,14 @@ class SendSettings(ProviderSettings):
         """What the function may return, whatever it is."""
         return frozenset({Says.FINAL, Says.REFUSED})
 
-    def provider(self, name: str) -> SendProvider:
-        """The provider that the function is."""
-        accounts = {account: Account(account, settings.origin) for account, settings in self.accounts.items()}
+    def build(
+        self,
+        name: str,
+        accounts: Mapping[str, Account],
+        secrets: Mapping[str, tuple[bytes, ...]] = MappingProxyType({}),
+        environment: str = "development",
+    ) -> SendProvider:
+        """The provider that the function is. It has no webhook secrets, and tags nothing."""
         return SendProvider(self.contract(name), accounts, self.send, self.look)
 
 

@@ -5,22 +5,17 @@ Each finding names the setting below the provider, what is wrong, and what to do
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
-from typing import Final
 
 from idem.outbox.domain.contract import Contract
 from idem.outbox.providers.findings import Finding, Level, error, warning
-from idem.outbox.providers.request_parts import NO_CARRIERS
+from idem.outbox.providers.request_parts import HEADER_NAME, NO_CARRIERS
 from idem.outbox.providers.settle_checks import about_settling
 from idem.outbox.values.durations import text
 
 __all__ = ["Finding", "Level", "check", "completed"]
-
-
-TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 def completed(contract: Contract, start_mark: bool | None = None) -> Contract:
@@ -161,7 +156,7 @@ def _key(contract: Contract) -> Iterator[Finding]:
         return
     if key.name is None and key.carrier != "argument":
         yield error("key.name", f"the {key.carrier} that carries the key has no name", 'As in name = "Idempotency-Key"')
-    elif key.carrier == "header" and not TOKEN.fullmatch(key.name or ""):
+    elif key.carrier == "header" and not HEADER_NAME.fullmatch(key.name or ""):
         yield error("key.name", f"{key.name!r} is not the name of a header", 'As in name = "Idempotency-Key"')
     elif key.carrier == "header" and (key.name or "").lower() in NO_CARRIERS:
         yield error(

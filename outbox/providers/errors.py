@@ -121,11 +121,7 @@ class ErrorShape(Section):
 
     def rules(self, default: RulePlaces) -> tuple[Rule, ...]:
         """The codes as rules: one for each word, shape and place of the code."""
-        places = RulePlaces(
-            reference=default.reference if self.reference is None else self.reference,
-            status=default.status,
-            fields=default.fields,
-        )
+        places = RulePlaces(reference=self.reference).over(default)
         return tuple(
             Rule(
                 says,

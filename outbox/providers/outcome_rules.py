@@ -115,6 +115,14 @@ class RulePlaces(Section):
         default_factory=dict, description="Further values for the answer, name to JSON pointer; default none."
     )
 
+    def over(self, default: RulePlaces) -> RulePlaces:
+        """These places, and where one is not said that of `default`."""
+        return RulePlaces(
+            reference=default.reference if self.reference is None else self.reference,
+            status=default.status if self.status is None else self.status,
+            fields={**default.fields, **self.fields},
+        )
+
     def read_fields(self, body: Any) -> dict[str, Any]:
         """The named fields that are there, as JSON values."""
         found = ((name, json_pointer.resolve(body, tokens)) for name, tokens in self.fields.items())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import AfterValidator
 
 from idem.outbox.domain.contract import FrozenRequest, KeyRule
 from idem.outbox.providers.body_encoding import MEDIA_TYPES
-from idem.outbox.providers.template import check_header, fill
+from idem.outbox.providers.template import HEADER_VALUE, check_header, fill
 from idem.outbox.values.errors import Unrenderable
 
 HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -31,6 +33,23 @@ OF_THE_REQUEST: Final = frozenset({"accept", "content-type"})
 
 NO_CARRIERS: Final = NOT_OURS_TO_SET | CREDENTIALS | {"content-type"}
 """Headers that can carry no provider key: they say something else."""
+
+
+def _named(name: str) -> str:
+    if not HEADER_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a header: write it as the provider's documentation does")
+    return name
+
+
+HeaderName: TypeAlias = Annotated[str, AfterValidator(_named)]
+
+
+def check_settable(name: str, value: str = "x", but: frozenset[str] = frozenset()) -> None:
+    """Raises ValueError for a header that idem.toml cannot set here (nor those of `but`), and for a bad value."""
+    if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET | but:
+        raise ValueError(f"{name!r} is not a header that can be set here")
+    if not HEADER_VALUE.fullmatch(value):
+        raise ValueError(f"the value of {name!r} is not visible ASCII")
 
 
 def check_once(names: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import Field, field_validator
 
 from idem.outbox.domain.webhook import Scheme, WebhookReply
-from idem.outbox.providers.request_parts import HEADER_NAME
+from idem.outbox.providers.request_parts import HeaderName
 from idem.outbox.providers.schemes.adyen import ITEM, SIGNED, AdyenSignatures
 from idem.outbox.providers.schemes.deliveries import SignatureEncoding
 from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
@@ -77,7 +77,7 @@ class SchemeSettings(Section):
         '"stripe", "hmac-sha256" (a header, described by the settings below: GitHub, Checkout.com, Shopify, Modern '
         'Treasury), "square", "adyen" or "gocardless". It also says where things stand in the provider\'s events.',
     )
-    header: str | None = Field(
+    header: HeaderName | None = Field(
         default=None, description='Header with the signature, e.g. "X-Hub-Signature-256"; hmac-sha256 only, no default.'
     )
     prefix: str = Field(
@@ -93,24 +93,17 @@ class SchemeSettings(Section):
         description="What is signed, made of {body}, {timestamp}, {id}, {url} and other text, as "
         '"{timestamp}.{body}"; hmac-sha256 only, default "{body}".',
     )
-    timestamp_header: str | None = Field(
+    timestamp_header: HeaderName | None = Field(
         default=None,
         description="Header with the time of sending in whole seconds since 1970; hmac-sha256 only, default none: a "
         "delivery is then known by its event's id alone, for sweeper.webhook_retention. A time of sending may differ "
         "from our clock by 5 minutes: a genuine event outside of it is stored, and the provider is asked what it says.",
     )
-    id_header: str | None = Field(
+    id_header: HeaderName | None = Field(
         default=None,
         description="Header that tells one event from another and is the same at each delivery; hmac-sha256 only, "
         "default none: event_id does, or else a digest of the body.",
     )
-
-    @field_validator("header", "timestamp_header", "id_header")
-    @classmethod
-    def _is_header(cls, value: str | None) -> str | None:
-        if value is not None and not HEADER_NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is not the name of a header")
-        return value
 
     @field_validator("signed")
     @classmethod

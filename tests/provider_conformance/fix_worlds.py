@@ -13,10 +13,8 @@ from typing import Any
 import httpx
 from fix_server import Asked, served
 
-from idem.outbox.config.credentials import Credentials
-from idem.outbox.config.provider_building import build_http
 from idem.outbox.config.provider_settings import ProviderSettings
-from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.domain.contract import Account, ProviderRequest
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.schemes.standard import StandardWebhooks
@@ -49,8 +47,10 @@ def ledger(text: str = LEDGER, **changes: Any) -> HttpProvider:
     tables = {**tomllib.loads(text), **changes}
     settings = ProviderSettings.model_validate({name: each for name, each in tables.items() if each is not None})
     secrets = {"main": (StandardWebhooks().parse_secret(SECRET),)}
-    credentials = {"main": Credentials({"authorization": f"Bearer {TOKEN}"})}
-    return build_http(settings, "ledger", credentials, secrets, "conformance")
+    account = Account("main", settings.accounts["main"].origin, {"authorization": f"Bearer {TOKEN}"})
+    made = settings.build("ledger", {"main": account}, secrets, "conformance")
+    assert isinstance(made, HttpProvider)
+    return made
 
 
 class Endpoint:

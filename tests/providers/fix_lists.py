@@ -4,7 +4,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from idem.outbox.config.provider_building import build_http
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.providers.http import HttpProvider
 
@@ -16,4 +15,6 @@ SQUARE = Path(__file__).with_name("lists_square.toml").read_text()
 def provider(text: str, origin: str = "https://api.example", **changes: Any) -> HttpProvider:
     """The provider of a table; `changes` replace its members."""
     written = tomllib.loads(text.replace("ORIGIN", origin)) | changes
-    return build_http(ProviderSettings.model_validate(written), "psp", {}, environment="test")
+    made = ProviderSettings.model_validate(written).build("psp", {}, environment="test")
+    assert isinstance(made, HttpProvider)
+    return made

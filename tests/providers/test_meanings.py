@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from providers.fix_bank import answered, error
 
-from idem.outbox.config.provider_building import build_http
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.domain.outcomes import (
     Absent,
@@ -57,7 +56,9 @@ SAID: dict[str, Any] = {
 
 
 def provider(**changes: Any) -> HttpProvider:
-    return build_http(ProviderSettings.model_validate({**SAID, **changes}), "bank", {})
+    made = ProviderSettings.model_validate({**SAID, **changes}).build("bank", {})
+    assert isinstance(made, HttpProvider)
+    return made
 
 
 BANK = provider()

@@ -112,6 +112,8 @@ def test_every_secret_is_tried_whichever_fits(kind: Kind, monkeypatch: pytest.Mo
     whole = hmac.compare_digest
 
     class Counted:
+        digest = staticmethod(hmac.digest)
+
         @staticmethod
         def compare_digest(one: bytes, other: bytes) -> bool:
             compared.append(whole(one, other))

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from fix_api import running
 from fix_spine import catalogue
 
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.daemon.daemon import stop_on_signals
 
 processes = multiprocessing.get_context("forkserver")

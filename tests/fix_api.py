@@ -12,7 +12,7 @@ from fix_server import KEPT
 from fix_spine import Spine
 
 from idem.outbox.api.app import Api
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.http_server.serving import serve

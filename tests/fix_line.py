@@ -12,7 +12,7 @@ from fix_api import Client, running
 from fix_spine import Spine
 from psycopg.conninfo import conninfo_to_dict
 
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.tenants import tokens
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 

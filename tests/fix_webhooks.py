@@ -17,7 +17,7 @@ from fix_server import KEPT
 from fix_spine import Spine
 from standardwebhooks import Webhook as Official
 
-from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.config.http_settings import EndpointSettings
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account

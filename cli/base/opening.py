@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from idem.application.app import Idem
     from idem.outbox.config import Configuration
-    from idem.outbox.config.api_settings import ApiSettings
-    from idem.outbox.config.endpoint_settings import EndpointSettings
+    from idem.outbox.config.http_settings import ApiSettings, EndpointSettings
     from idem.outbox.database.address import Address
     from idem.outbox.database.pool import Hook, Timeouts
     from idem.outbox.domain.catalogue import Catalogue

@@ -25,7 +25,7 @@ from idem.outbox.values.errors import ConfigError
 from idem.outbox.values.suggestions import nearest
 
 if TYPE_CHECKING:
-    from idem.outbox.config.endpoint_settings import EndpointSettings
+    from idem.outbox.config.http_settings import EndpointSettings
     from idem.outbox.recovery.guard import Durability
 
 

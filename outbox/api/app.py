@@ -20,7 +20,7 @@ from idem.outbox.api.client_wait import ClientGone
 from idem.outbox.api.endpoints import Service
 from idem.outbox.api.store import Store
 from idem.outbox.api.waiting import Waiters
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.database.notify import Nudge
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue

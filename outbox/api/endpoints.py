@@ -22,7 +22,7 @@ from idem.outbox.api.request import RawRequest, RequestReader
 from idem.outbox.api.responses import response
 from idem.outbox.api.store import Store
 from idem.outbox.api.waiting import Waiters
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.database.notify import Nudge
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import (

@@ -11,7 +11,7 @@ from typing import Any, Final
 from idem.outbox.api.examples import example
 from idem.outbox.api.intents import STATES
 from idem.outbox.api.schemas import SCHEMAS
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import ANSWER_VERSION, OperationSpec
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS

@@ -13,7 +13,7 @@ from idem.outbox.accept.prepare import Prepared, prepare
 from idem.outbox.api import reading
 from idem.outbox.api.large_bodies import HEAVY
 from idem.outbox.api.store import Store
-from idem.outbox.config.api_settings import MOST_VALUES, ApiSettings
+from idem.outbox.config.http_settings import MOST_VALUES, ApiSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.http_server.problems import ProblemError

@@ -34,6 +34,12 @@ REFUSED: Final = PROBLEMS["provider_refused"]
 
 LABEL_LENGTH: Final = 200
 
+OF_THE_OPERATION: Final = (
+    "after_expiry", "answer_ttl", "answer_version", "card_data", "give_up_after", "key_owner", "key_ttl",
+    "max_redrives", "redrive", "retry", "start_within", "while_running",
+)  # fmt: skip
+"""Settings that the operation has under the same name."""
+
 
 def build(
     name: str, settings: OperationSettings, account: str, contract: Contract, encoding: Encoding = "json"
@@ -47,19 +53,8 @@ def build(
         validate=validator(settings.params),
         request=_request(settings, encoding),
         answer=_answer(settings),
-        key_ttl=settings.key_ttl,
-        answer_ttl=settings.answer_ttl,
-        answer_version=settings.answer_version,
-        start_within=settings.start_within,
-        give_up_after=settings.give_up_after,
-        redrive=settings.redrive,
-        retry=settings.retry,
-        max_redrives=settings.max_redrives,
-        while_running=settings.while_running,
-        after_expiry=settings.after_expiry,
+        **{setting: getattr(settings, setting) for setting in OF_THE_OPERATION},
         fingerprint_without=tuple(settings.fingerprint_without),
-        key_owner=settings.key_owner,
-        card_data=settings.card_data,
         schema=settings.params,
         answer_statuses=tuple(
             template.status if template is not None else status

@@ -21,7 +21,7 @@ from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.send_settings import SendSettings
 from idem.outbox.config.settings import InstallationSettings
-from idem.outbox.config.webhook_secrets import check_webhook, resolve
+from idem.outbox.config.webhook_checks import check_webhook, resolve
 from idem.outbox.database.address import Address, libpq
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider

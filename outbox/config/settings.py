@@ -10,9 +10,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from idem.outbox.config.api_settings import ApiSettings
 from idem.outbox.config.doctor_settings import DoctorSettings
-from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.config.http_settings import ApiSettings, EndpointSettings
 from idem.outbox.database.address import has_password, libpq
 from idem.outbox.values.settings_base import Duration, Secret, Section
 

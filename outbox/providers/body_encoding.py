@@ -24,6 +24,12 @@ MOST: Final = 2 * 2**20
 small params could make a body of gigabytes. So it is counted while it is written."""
 
 
+def is_form(headers: Mapping[str, str]) -> bool:
+    """Whether the body of a request with these headers, names in any case, is a form."""
+    media = next((value for name, value in headers.items() if name.lower() == "content-type"), "")
+    return media.partition(";")[0].strip().lower() == MEDIA_TYPES["form"]
+
+
 def encoded(content: Any, encoding: Encoding) -> bytes:
     """The bytes of a JSON value, the same for the same value. Raises Unrenderable: it has no such form, or too many."""
     made = _form(content) if encoding == "form" else _json(content)

@@ -18,7 +18,7 @@ from idem.outbox.providers.body_encoding import MEDIA_TYPES, Encoding, encoded
 from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.lookup_targets import address, filled
 from idem.outbox.providers.outcome_rules import Rule
-from idem.outbox.providers.reading import Facts, shown
+from idem.outbox.providers.reading import AS_SHOWN, Facts, shown
 from idem.outbox.providers.response import Document
 from idem.outbox.providers.template import KEY, Template, compile_text, fill
 from idem.outbox.values import canonical, json_pointer
@@ -26,9 +26,6 @@ from idem.outbox.values.json_pointer import MISSING
 from idem.outbox.values.settings_base import Pointer, Section
 
 OURS: Final = frozenset({"key"})
-
-AS_SHOWN: Final = 200
-"""The HTTP status under which the rules see an object that a cancel shows: as if a look-up had shown it."""
 
 
 class Cancel(Section):

@@ -10,15 +10,11 @@ from typing import Any, Final
 from idem.outbox.domain.webhook import Event
 from idem.outbox.providers import batches, outcome_rules, response
 from idem.outbox.providers.outcome_rules import Rule, Says
-from idem.outbox.providers.reading import Facts
+from idem.outbox.providers.reading import AS_SHOWN, Facts
 from idem.outbox.providers.response import UNREADABLE, Document
 from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values import json_pointer
 from idem.outbox.values.json_pointer import MISSING, Tokens
-
-AS_SHOWN: Final = 200
-"""The HTTP status under which the rules see the object of an event: as if a look-up had shown it."""
-
 
 UUID_FORM: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.providers.body_encoding import MEDIA_TYPES
+from idem.outbox.providers.body_encoding import is_form
 
 OF_PATHS: Final = "path of "
 VERSION: Final = re.compile(r"v[0-9]+(\.[0-9]+)*")
@@ -30,8 +30,7 @@ def places(request: FrozenRequest, provider_key: str) -> frozenset[str]:
     found |= {f"query {name}" for name, value in parse_qsl(query, keep_blank_values=True) if provider_key in value}
     if provider_key.encode() not in request.body:
         return frozenset(found)
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    if headers.get("content-type", "").partition(";")[0].strip().lower() == MEDIA_TYPES["form"]:
+    if is_form(request.headers):
         members = parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True)
         return frozenset(found | {f"form {name}" for name, value in members if provider_key in value})
     try:

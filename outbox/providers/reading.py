@@ -17,6 +17,9 @@ from idem.outbox.providers.outcome_rules import NO_PLACES, Rule, RulePlaces
 from idem.outbox.providers.pages import NextPage
 from idem.outbox.providers.response import Document
 
+AS_SHOWN: Final = 200
+"""The HTTP status with which the rules read the object of an event or of a cancel, as if a look-up had shown it."""
+
 NO_ERRORS: Final = ErrorShape()
 
 BEFORE = (Succeeded, Pending, CouldNotAsk, Refused, Absent)

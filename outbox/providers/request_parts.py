@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import AfterValidator
 
 from idem.outbox.domain.contract import FrozenRequest, KeyRule
-from idem.outbox.providers.body_encoding import MEDIA_TYPES
+from idem.outbox.providers.body_encoding import is_form
 from idem.outbox.providers.template import HEADER_VALUE, check_header, fill
 from idem.outbox.values.errors import Unrenderable
 
@@ -104,8 +104,7 @@ def carried(request: FrozenRequest, rule: KeyRule, provider_key: str) -> bool:
         case "header":
             return rule.name is not None and headers.get(rule.name.lower()) == provider_key
         case "body":
-            media = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if media == MEDIA_TYPES["form"]:
+            if is_form(headers):
                 return f"{rule.name}={provider_key}".encode() in request.body.split(b"&")
             try:
                 content = json.loads(request.body) if request.body else None

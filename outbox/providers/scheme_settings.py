@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -23,16 +23,21 @@ from idem.outbox.values.settings_base import Section
 SchemeName: TypeAlias = Literal["standard", "stripe", "hmac-sha256", "square", "adyen", "gocardless"]
 
 OWN: Final[Mapping[SchemeName, frozenset[str]]] = {
-    "standard": frozenset(),
-    "stripe": frozenset(),
     "hmac-sha256": frozenset({"header", "prefix", "encoding", "signed", "timestamp_header", "id_header", "url"}),
     "square": frozenset({"url"}),
-    "adyen": frozenset(),
-    "gocardless": frozenset(),
 }
-"""The settings that a scheme leaves open; the others it says itself."""
+"""The settings that a scheme leaves open: each other one has its value from the scheme."""
 
-TOLD: Final = WebhookReply()
+
+USUAL_REPLY: Final = WebhookReply()
+
+WITHOUT_SETTINGS: Final[Mapping[SchemeName, Callable[[], Scheme]]] = {
+    "standard": StandardWebhooks,
+    "stripe": StripeSignatures,
+    "square": SquareSignatures,
+    "adyen": AdyenSignatures,
+    "gocardless": GoCardlessSignatures,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +51,11 @@ class EventShape:
     events: Tokens | None = None
     event_path: Tokens = ()
     signed: tuple[Tokens, ...] = ()
-    reply: WebhookReply = TOLD
+    reply: WebhookReply = USUAL_REPLY
 
 
 SHAPES: Final[Mapping[SchemeName, EventShape]] = {
-    "standard": EventShape(),
     "stripe": EventShape(event_id=(("id",),), object=("data", "object")),
-    "hmac-sha256": EventShape(),
     "square": EventShape(event_id=(("event_id",),)),
     # What is not signed tells nothing, eventDate neither.
     "adyen": EventShape(
@@ -113,7 +116,7 @@ class SchemeSettings(Section):
 
     @property
     def shape(self) -> EventShape:
-        return SHAPES[self.scheme]
+        return SHAPES.get(self.scheme, EventShape())
 
     @property
     def timed(self) -> bool:
@@ -135,26 +138,16 @@ class SchemeSettings(Section):
 
     def verifier(self) -> Scheme:
         """The scheme. What is missing verifies nothing; `check_scheme` says so."""
-        match self.scheme:
-            case "standard":
-                return StandardWebhooks()
-            case "stripe":
-                return StripeSignatures()
-            case "square":
-                return SquareSignatures()
-            case "adyen":
-                return AdyenSignatures()
-            case "gocardless":
-                return GoCardlessSignatures()
-            case "hmac-sha256":
-                return HmacSha256(
-                    header=_lower(self.header) or b"",
-                    prefix=self.prefix.encode(),
-                    encoding=self.encoding,
-                    signed=parse_template(self.signed),
-                    timestamp_header=_lower(self.timestamp_header),
-                    id_header=_lower(self.id_header),
-                )
+        if self.scheme != "hmac-sha256":
+            return WITHOUT_SETTINGS[self.scheme]()
+        return HmacSha256(
+            header=_lower(self.header) or b"",
+            prefix=self.prefix.encode(),
+            encoding=self.encoding,
+            signed=parse_template(self.signed),
+            timestamp_header=_lower(self.timestamp_header),
+            id_header=_lower(self.id_header),
+        )
 
 
 def _lower(name: str | None) -> bytes | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.daemon.retry import RetryLoop, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database, within
 from idem.outbox.observe import telemetry

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from idem.outbox.api.app import application as served
 from idem.outbox.api.responses import response
-from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.config.http_settings import EndpointSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.http_server.body_memory import BodyMemory, Reservation, full

@@ -23,7 +23,7 @@ from idem.outbox.api import reading
 from idem.outbox.api.app import alive, route
 from idem.outbox.api.responses import response
 from idem.outbox.api.store import Store
-from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.config.http_settings import EndpointSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.webhook import WebhookReply

@@ -9,7 +9,7 @@ import pytest
 from fix_api import Client, client
 from fix_spine import Spine, operation
 
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.domain.operation import Answer
 
 

@@ -8,7 +8,7 @@ from fix_api import Client, client
 from fix_spine import Spine, operation
 
 from idem.outbox.api import suspicious
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.domain.decisions import InProgress, Replay
 
 

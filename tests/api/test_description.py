@@ -22,7 +22,7 @@ from fix_line import Line, through_a_line
 from fix_spine import Spine, catalogue, operation
 
 from idem.outbox.api import openapi
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.problem_catalogue import PROBLEMS
 

@@ -12,7 +12,7 @@ from fix_api import PAY, Client, client
 from fix_spine import Spine
 
 from idem.outbox.api import reading
-from idem.outbox.config.api_settings import MOST_VALUES, ApiSettings, TenantLimitSettings
+from idem.outbox.config.http_settings import MOST_VALUES, ApiSettings, TenantLimitSettings
 from idem.outbox.tenants.limits import TenantCounter
 from idem.outbox.values.canonical import MAX_BYTES
 from idem.sweeper.daemon import Sweeper

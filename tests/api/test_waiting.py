@@ -11,7 +11,7 @@ from fix_line import through_a_line
 from fix_spine import Spine, operation
 from fix_waiters import waiters
 
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.providers.http import HttpProvider
 from idem.sweeper.daemon import Sweeper
 

@@ -7,7 +7,7 @@ from fix_api import PAY, client, running
 from fix_desk import Desk
 from fix_spine import Spine
 
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.database import preconditions, session
 
 NAMED = "row-level security"

@@ -20,7 +20,7 @@ from fix_api import PAY, Client
 from fix_server import Asked, serving
 from fix_spine import Spine
 
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 CLIENTS = Path(__file__).resolve().parents[2] / "examples" / "clients"

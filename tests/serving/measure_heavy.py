@@ -30,7 +30,7 @@ import pytest
 from fix_api import client
 from fix_spine import Spine
 
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.observe import telemetry
 
 SECONDS = float(os.environ.get("IDEM_SECONDS", "10"))

@@ -277,7 +277,7 @@ def test_a_process_raises_its_soft_limit_of_descriptors() -> None:
 async def test_the_switches_take_metrics_and_the_description_off_the_clients_port(spine: Spine) -> None:
     from fix_api import client
 
-    from idem.outbox.config.api_settings import ApiSettings
+    from idem.outbox.config.http_settings import ApiSettings
 
     async with client(spine, settings=ApiSettings(port=0, metrics=False, openapi=False)) as one:
         for path in ("/metrics", "/openapi.json"):

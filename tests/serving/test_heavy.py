@@ -14,7 +14,7 @@ from fix_spine import Spine
 
 from idem.outbox.api import reading
 from idem.outbox.api.large_bodies import LIGHT, Heavy
-from idem.outbox.config.api_settings import MOST_VALUES, ApiSettings
+from idem.outbox.config.http_settings import MOST_VALUES, ApiSettings
 from idem.outbox.values import card_data
 from idem.outbox.values.canonical import MAX_BYTES
 

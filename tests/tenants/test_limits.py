@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from idem.outbox.accept.prepare import prepare
 from idem.outbox.api import store
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.domain.decisions import Accepted, Decision, Limited, Replay
 from idem.outbox.tenants import limits
 from idem.outbox.tenants.limits import Bucket, TenantLimits

@@ -8,7 +8,7 @@ from fix_api import client
 from fix_line import through_a_line
 from fix_spine import Spine
 
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.http_server import descriptors
 from idem.outbox.tenants import tokens
 from idem.outbox.tenants.shares import Shares

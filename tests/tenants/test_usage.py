@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from idem.cli import tenants
-from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import AWAY, Database
 from idem.outbox.domain.decisions import Accepted

@@ -17,7 +17,7 @@ from fix_webhooks import FIRST, KEYS, OTHERS, SECOND, Hooks, event, hooking, sec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.config.http_settings import EndpointSettings
 
 BODY = json.dumps(event(None)).encode()
 

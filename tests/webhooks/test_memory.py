@@ -16,7 +16,7 @@ from fix_desk import Desk
 from fix_settings import with_constants
 from fix_webhooks import Hooks, event, hooking, secret, signed, with_events
 
-from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.config.http_settings import EndpointSettings
 from idem.outbox.http_server import body_memory
 from idem.outbox.http_server.serving import serve
 from idem.reconciler.webhooks.embedded import Mounted

@@ -20,7 +20,7 @@ from fix_settings import with_constants
 from fix_webhooks import OTHERS, READER, SCHEME, Hooks, event, secret, serving, signed, with_events
 
 from idem.outbox.api.large_bodies import HEAVY, UNVERIFIED
-from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.config.http_settings import EndpointSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.webhook import Signed, Webhook
 from idem.outbox.providers.http import HttpProvider

@@ -1,4 +1,4 @@
-"""The settings of the HTTP API and of its limits: `[api]` in idem.toml, `IDEM_API_…`."""
+"""The settings of the two HTTP servers: `[api]` with its limits, and `[webhooks]` for providers' events."""
 
 from __future__ import annotations
 
@@ -151,3 +151,21 @@ class ApiSettings(ListenSettings):
     def limits_of(self, tenant: str) -> TenantLimitSettings:
         """The limits that hold for a tenant."""
         return self.tenants.get(tenant, self.limits)
+
+
+class EndpointSettings(ListenSettings):
+    """Where providers' events come in: `idem webhooks run`, and the same paths of `idem api run`."""
+
+    read_timeout: ClassVar[float] = 15.0
+    """Seconds within which the body of an event must be there: providers send from data centers."""
+    max_unverified: ClassVar[int] = 33_554_432
+    """Bytes of bodies that one process holds at once before it has checked their signatures: 16 of the largest."""
+
+    port: Port = 8081
+    pool: Pool = 6
+    max_body: int = Field(
+        default=1_048_576,
+        ge=1024,
+        le=2_097_152,
+        description="Largest body of an event in bytes; default 1 MiB, ten times what providers send; at most 2 MiB.",
+    )

@@ -230,7 +230,7 @@ async def test_a_provider_in_python_may_keep_the_whole_delivery(desk: Desk, hook
 
     class Whole(HttpProvider):
         def read_events(self, body: bytes) -> Any:
-            return tuple(replace(each, body=None) for each in LIST.read(body, Facts(self.outcome)) or ())
+            return tuple(replace(each, body=None) for each in reading.read(LIST, body, Facts(self.outcome)) or ())
 
     fields = {name: getattr(known, name) for name in known.__dataclass_fields__}
     catalogue = hooks.spine.catalogue

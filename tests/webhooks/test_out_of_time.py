@@ -268,7 +268,7 @@ SCHEMES: list[tuple[str, Scheme, str, Any]] = [
 @pytest.mark.parametrize(("scheme", "key", "headers"), [each[1:] for each in SCHEMES], ids=[e[0] for e in SCHEMES])
 async def test_every_scheme_with_a_time_stamp(hooks: Hooks, scheme: Scheme, key: str, headers: Any) -> None:
     webhook = Webhook(scheme, {"keyed": (scheme.parse_secret(key),)})
-    reader = replace(READER, id=(P("/id"),)) if isinstance(scheme, StripeSignatures) else READER
+    reader = READER.model_copy(update={"event_id": (P("/id"),)}) if isinstance(scheme, StripeSignatures) else READER
     async with changed(hooks, webhook=webhook, events=reader):
         intent, reference = await lost(hooks)
         body = json.dumps({"id": "evt_1", **event(await hooks.key(intent), reference=reference)}).encode()

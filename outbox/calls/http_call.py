@@ -51,40 +51,38 @@ class BodyTooLong(Exception):
     """The response body is longer than the limit, or comes in more pieces."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Recorder:
     """The trace callback of one call: remembers what was seen, and holds the last check.
 
     Exceptions that it raises end the call before what the event announces has happened.
     """
 
-    def __init__(
-        self, *, lease_ends: float, needed: float, margin: float, start: Start, mark_start: MarkStart | None, body: bool
-    ) -> None:
-        self._lease_ends = lease_ends
-        self._needed = needed
-        self._margin = margin
-        self._start = start
-        self._mark_start = mark_start
-        self._body = body
-        self.released = False
-        self.stopped: LeaseTooShort | None = None
-        self.stopped_by = LeaseTooShort.__name__
-        self.no_connection = False
-        self.status: int | None = None
-        self.headers: dict[str, str] = {}
-        self._connection: object = None
+    lease_ends: float
+    needed: float
+    margin: float
+    start: Start
+    mark_start: MarkStart | None
+    body: bool
+    released: bool = False
+    stopped: LeaseTooShort | None = None
+    stopped_by: str = LeaseTooShort.__name__
+    no_connection: bool = False
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    connection: object = None
 
     @property
     def fits(self) -> bool:
         """Whether deadline and margin still fit into the lease."""
-        return clock.boottime() + self._needed + self._margin <= self._lease_ends
+        return clock.boottime() + self.needed + self.margin <= self.lease_ends
 
     async def __call__(self, event: str, info: dict[str, Any]) -> None:
         match event.partition(".")[2]:
             case "connect_tcp.failed" | "connect_unix_socket.failed" | "start_tls.failed":
                 self.no_connection = True
             case "connect_tcp.complete" | "start_tls.complete":
-                self._connection = info["return_value"]
+                self.connection = info["return_value"]
             case "send_request_headers.started" if info["request"].method == b"CONNECT":
                 self.no_connection = True
             case "send_request_headers.started":
@@ -93,19 +91,19 @@ class Recorder:
                 # No await from the end of the check to the write: httpx, h11 and anyio have none there either.
                 await self._last_check()
                 self.released = True
-            case "send_request_body.started" if self.released and self._body:
-                if clock.boottime() > self._lease_ends - self._margin:
+            case "send_request_body.started" if self.released and self.body:
+                if clock.boottime() > self.lease_ends - self.margin:
                     raise LeaseOver
             case "receive_response_headers.complete" if self.released:
-                if isinstance(self._connection, HeadStream):
-                    self._connection.head_is_read()
+                if isinstance(self.connection, HeadStream):
+                    self.connection.head_is_read()
                 # Kept here, so that nothing that the client does with a response can lose its status.
                 _, status, _, headers = info["return_value"]
                 self.status, self.headers = status, named(headers)
 
     async def _last_check(self) -> None:
         try:
-            await last_check(self._start, self._mark_start)
+            await last_check(self.start, self.mark_start)
             if not self.fits:
                 raise LeaseTooShort("the deadline and its margin no longer fit into the lease")
         except NEVER_OURS:

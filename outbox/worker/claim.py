@@ -106,10 +106,7 @@ WITH RECURSIVE room AS MATERIALIZED (
               {MEMORY_LEFT} AS memory_left
 )
 SELECT a.room,
-       {LAST_SERVED},
-       c.id, c.intent_id, c.operation, c.attempt, c.provider_key, c.step, c.redrives, c.sweeps,
-       c.failures, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for, c.memory_left, c.sent_as,
-       c.method, c.path, c.headers, c.body
+       {LAST_SERVED}, c.*
   FROM round a LEFT JOIN (
        SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
               c.sweeps, c.failures, c.marks_start, c.traceparent, c.tenant_id,

@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session
 
 from idem.application import accepting, connections
 from idem.application.databases import Databases
+from idem.decisions import Accepted, Decision, Retrying
 from idem.outbox import config
 from idem.outbox.database.notify import Nudge
 from idem.outbox.domain import keys
-from idem.outbox.domain.decisions import Accepted, Decision, Retrying
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
 

@@ -13,20 +13,11 @@ from uuid import UUID, uuid4
 
 from fix_spine import Spine
 
+from idem import Answer
 from idem.cli.main import main
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import (
-    Ambiguous,
-    NotExecuted,
-    Outcome,
-    Pending,
-    Proof,
-    Refused,
-    Seen,
-    Succeeded,
-)
+from idem.outbox.domain.outcomes import Proof, Seen
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator import actions, dead_letters
 from idem.outbox.settle import results
@@ -36,6 +27,7 @@ from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claim
+from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 
 CONFIGURATION = Path(__file__).with_name("desk_configuration.toml").read_text()
 

@@ -16,12 +16,13 @@ from fix_accept import Acceptor
 from fix_database import ENVIRONMENT, engine_of
 from psycopg.rows import dict_row
 
+from idem import Answer
+from idem.decisions import Accepted, Decision
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
-from idem.outbox.domain.decisions import Accepted, Decision
-from idem.outbox.domain.operation import Answer, Final, OperationSpec
+from idem.outbox.domain.operation import Final, OperationSpec
 from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import ById, ByKey, ByReference, Lookup

@@ -19,10 +19,10 @@ from fix_database import ENVIRONMENT, engine_of
 from fix_spine import Spine
 from fix_webhooks import free_port, serving
 
+from idem.decisions import Accepted, Decision
 from idem.outbox.config import load
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Accepted, Decision
 from idem.outbox.providers.http import HttpProvider
 from idem.testing.bank import Bank, BankSettings, StripeSettings, WebhookOrder
 from idem.testing.bank import BankAccount as BankAccount

@@ -12,10 +12,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
+from idem import Settled
 from idem.outbox.daemon.daemon import stop_on_signals
 from idem.outbox.handlers import executor
 from idem.outbox.handlers import run as turn
-from idem.outbox.handlers.handler import Settled, handler
+from idem.outbox.handlers.handler import handler
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.observe import telemetry
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.domain.decisions import Decision
+from idem.decisions import Decision
 
 ORDERS = "CREATE TABLE public.orders (id text PRIMARY KEY)"
 ORDER = "INSERT INTO public.orders (id) VALUES ('order 1')"

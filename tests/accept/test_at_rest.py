@@ -13,8 +13,8 @@ from fix_spine import Spine
 from fix_sql import query
 from producers.application import Application, synced
 
+from idem.errors import Unserved
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.values.errors import Unserved
 from idem.sweeper.daemon import Sweeper
 
 

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from idem.outbox.domain.decisions import Accepted, Decision, InProgress, Replay
-from idem.outbox.values.errors import RetryTransaction
+from idem.decisions import Accepted, Decision, InProgress, Replay
+from idem.errors import RetryTransaction
 
 ISOLATION = pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 NONE = {"idem.intents": 0, "idem.idempotency_keys": 0, "idem.outbox": 0, "idem.requests": 0, "idem.evidence": 0,

@@ -13,10 +13,10 @@ from fix_database import engine_of
 from fix_spine import Spine
 from producers.application import Application, synced
 
+from idem.decisions import Accepted, InProgress, Mismatch, Replay, Retrying
+from idem.errors import ConfigError, ParamsInvalid, Unrenderable
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Accepted, InProgress, Mismatch, Replay, Retrying
-from idem.outbox.values.errors import ConfigError, ParamsInvalid, Unrenderable
 from idem.sweeper.daemon import Sweeper
 
 PARAMS = {"amount": 100, "at": "10:00"}

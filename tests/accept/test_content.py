@@ -9,9 +9,9 @@ import pytest
 from accept.shop import Shop
 from fix_sql import query
 
-from idem.outbox.domain.decisions import Accepted, InProgress, Mismatch, Replay
+from idem.decisions import Accepted, InProgress, Mismatch, Replay
+from idem.errors import BodyInvalid, ConfigError, IdemError, KeyInvalid
 from idem.outbox.values import canonical
-from idem.outbox.values.errors import BodyInvalid, ConfigError, IdemError, KeyInvalid
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,9 @@ import pytest
 from accept.shop import ANSWER, WRITTEN, Shop
 from fix_sql import query
 
-from idem.outbox.domain.decisions import (
-    Accepted,
-    Expired,
-    InProgress,
-    Mismatch,
-    NeedsOperator,
-    Replay,
-    Retrying,
-    Unknown,
-)
+from idem.decisions import Accepted, Expired, InProgress, Mismatch, NeedsOperator, Replay, Retrying, Unknown
+from idem.errors import StoreUnavailable
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
-from idem.outbox.values.errors import StoreUnavailable
 
 # state, status, seconds left of a claim, decision without an open dead letter
 PLACES: list[tuple[str, str | None, float | None, type[Any]]] = [

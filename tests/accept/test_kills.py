@@ -11,7 +11,7 @@ import pytest
 from accept.shop import ORDER, WRITTEN, Shop
 from sqlalchemy import Connection, event
 
-from idem.outbox.domain.decisions import Accepted
+from idem.decisions import Accepted
 
 ALL = dict.fromkeys([*(f"idem.{table}" for table in WRITTEN), "public.orders"], 1)
 NOTHING = dict.fromkeys(ALL, 0)

@@ -11,12 +11,12 @@ from fix_database import ENVIRONMENT
 from fix_spine import catalogue
 from fix_sql import query
 
+from idem.decisions import Accepted
+from idem.errors import StoreUnavailable
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Accepted
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.values.errors import StoreUnavailable
 
 
 def marked(known: Catalogue, deployment: str) -> Mapping[str, Provider]:

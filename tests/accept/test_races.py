@@ -14,8 +14,8 @@ import pytest
 from accept.shop import ANSWER, WRITTEN, Shop
 from fix_sql import query
 
-from idem.outbox.domain.decisions import Accepted, Decision, Expired, InProgress, Mismatch, Replay, Retrying
-from idem.outbox.values.errors import RetryTransaction
+from idem.decisions import Accepted, Decision, Expired, InProgress, Mismatch, Replay, Retrying
+from idem.errors import RetryTransaction
 
 T = TypeVar("T")
 STRICT = pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])

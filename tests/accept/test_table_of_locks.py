@@ -15,12 +15,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from idem.cli.base.failures import explain
+from idem.decisions import Accepted
+from idem.errors import StoreUnavailable
 from idem.migrations import runner
 from idem.outbox.api.store import Store
 from idem.outbox.database.pool import REFUSED, Database, Timeouts
-from idem.outbox.domain.decisions import Accepted
 from idem.outbox.http_server.problems import ProblemError
-from idem.outbox.values.errors import StoreUnavailable
 from idem.testing.embedded import acquire
 
 FILL = "SELECT count(pg_advisory_lock(n)) FROM generate_series(1, 10000000) AS n"

@@ -18,8 +18,8 @@ from fix_database import engine_of, on
 from fix_sql import query
 from tutorial.page import FENCE, missing
 
+from idem.decisions import Decision, Mismatch, Replay, Retrying
 from idem.outbox import config
-from idem.outbox.domain.decisions import Decision, Mismatch, Replay, Retrying
 from idem.outbox.http_server.serving import listen
 from idem.testing.bank import Bank, BankAccount, BankSettings
 

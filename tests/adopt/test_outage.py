@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from idem import Answer, Idem
 from idem.application.install import answer_to
+from idem.errors import StoreUnavailable
 from idem.outbox.database import checkout
 from idem.outbox.database.outage import AWAY, BELIEVED, Outage
-from idem.outbox.values.errors import StoreUnavailable
 from idem.outcomes import Succeeded
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 

@@ -9,8 +9,8 @@ import pytest
 from fix_api import Client, client
 from fix_spine import Spine, operation
 
+from idem import Answer
 from idem.outbox.config.http_settings import ApiSettings
-from idem.outbox.domain.operation import Answer
 
 
 async def test_a_new_wish_is_in_the_database_when_the_client_hears_of_it(api: Client, spine: Spine) -> None:

@@ -7,9 +7,9 @@ import pytest
 from fix_api import Client, client
 from fix_spine import Spine, operation
 
+from idem.decisions import InProgress, Replay
 from idem.outbox.api import suspicious
 from idem.outbox.config.http_settings import ApiSettings
-from idem.outbox.domain.decisions import InProgress, Replay
 
 
 async def test_hazard_70_the_same_wish_over_http_and_in_a_transaction_is_one(api: Client, spine: Spine) -> None:

@@ -20,8 +20,8 @@ from fix_webhooks import FIRST
 from idem.outbox.api import openapi
 from idem.outbox.config.declared import _refused
 from idem.outbox.config.http_settings import ApiSettings
-from idem.outbox.domain.outcomes import Refused
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE
+from idem.outcomes import Refused
 
 WEBHOOK = """
 [webhooks]

@@ -7,8 +7,8 @@ from fix_api import PAY, Client, client
 from fix_line import Line, through_a_line
 from fix_spine import Spine, catalogue, operation
 
+from idem import Answer
 from idem.outbox.api import reading
-from idem.outbox.domain.operation import Answer
 from idem.testing.proxy import Direction, ProxyVerdict
 
 

@@ -25,18 +25,10 @@ from idem.outbox.calls.http_call import call
 from idem.outbox.calls.http_client import ssl_context, stock_client
 from idem.outbox.calls.name_resolution import Resolver
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
-from idem.outbox.domain.outcomes import (
-    Absent,
-    Ambiguous,
-    CouldNotAsk,
-    Look,
-    NotExecuted,
-    Outcome,
-    Seen,
-    Succeeded,
-)
-from idem.outbox.domain.provider import Question
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.values import clock
+from idem.outcomes import Absent, Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Succeeded
+from idem.sending import Question
 
 CONTEXT = ssl_context()
 CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from idem.outbox.calls.breaker import GRACE, LONGEST_PAUSE, UNLIMITED, Breaker, BreakerState
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 
 TRANSPORT = NotExecuted("transport")
 CONFIG = NotExecuted("config")

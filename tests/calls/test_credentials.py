@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from idem.errors import ConfigError
 from idem.outbox.calls.http_client import check_account, head
 from idem.outbox.config import load
 from idem.outbox.domain.contract import Account, FrozenRequest, ProviderRequest
-from idem.outbox.domain.provider import Provider, Question
+from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.signing import HmacSigner, compile_over
-from idem.outbox.values.errors import ConfigError
+from idem.sending import Question
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 SECRET = "sk_secret"

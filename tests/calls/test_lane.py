@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from idem.errors import ConfigError
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest
-from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Succeeded
-from idem.outbox.domain.provider import Question
 from idem.outbox.values import clock
-from idem.outbox.values.errors import ConfigError
+from idem.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Succeeded
+from idem.sending import Question
 
 QUESTION = Question("key-1", None, False)
 

@@ -13,9 +13,9 @@ from providers.fix_lists import SQUARE, STRIPE, provider
 from idem.outbox.calls import lookup_pages
 from idem.outbox.calls.lane import Lane
 from idem.outbox.calls.lookup_pages import ListFailed
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Pending, Succeeded
-from idem.outbox.domain.provider import Question
 from idem.outbox.values import clock
+from idem.outcomes import Absent, CouldNotAsk, Pending, Succeeded
+from idem.sending import Question
 from idem.testing.bank import Bank, BankAccount, BankSettings
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"

@@ -14,11 +14,11 @@ from providers.fix_lists import provider
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.domain.outcomes import Absent, Succeeded
-from idem.outbox.domain.provider import Question
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.values import clock
 from idem.outbox.values.threads import LIGHT
+from idem.outcomes import Absent, Succeeded
+from idem.sending import Question
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 POST = FrozenRequest("POST", "/things", {"idempotency-key": KEY}, b'{"amount":1}')

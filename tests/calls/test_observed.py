@@ -21,9 +21,9 @@ from idem.outbox.calls.http_call import Recorder, SecondSend
 from idem.outbox.calls.http_client import ssl_context, stock_client
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
-from idem.outbox.domain.outcomes import Ambiguous
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.values import clock
+from idem.outcomes import Ambiguous
 
 CONTEXT = ssl_context()
 CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)

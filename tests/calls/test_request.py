@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from idem.errors import ConfigError
 from idem.outbox.calls.http_client import check_account, head, origin, outgoing
 from idem.outbox.domain.contract import Account, FrozenRequest
-from idem.outbox.values.errors import ConfigError
 
 ACCOUNT = Account("main", "https://api.test", {"Authorization": "Bearer sk_secret"})
 

@@ -12,8 +12,8 @@ import pytest
 from idem.outbox.calls.call_end import NotSent
 from idem.outbox.calls.lane import Lane
 from idem.outbox.calls.name_resolution import Resolver
-from idem.outbox.domain.outcomes import NotExecuted, Succeeded
 from idem.outbox.values import clock
+from idem.outcomes import NotExecuted, Succeeded
 
 
 @pytest.fixture

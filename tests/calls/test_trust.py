@@ -14,13 +14,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fix_server import serving
 from fix_source import trees
 
+from idem.errors import ConfigError
 from idem.outbox.calls.http_client import ssl_context
 from idem.outbox.calls.lane import Lane
 from idem.outbox.config import explain, load
 from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.domain.outcomes import NotExecuted, Outcome, Succeeded
 from idem.outbox.values import clock
-from idem.outbox.values.errors import ConfigError
+from idem.outcomes import NotExecuted, Outcome, Succeeded
 
 CONFIGURATION = """
 [providers.bank]

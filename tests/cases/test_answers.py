@@ -2,7 +2,7 @@
 
 from fix_spine import Spine
 
-from idem.outbox.domain.decisions import Replay
+from idem.decisions import Replay
 
 
 async def test_already_being_made_under_our_key_is_no_failure(spine: Spine) -> None:

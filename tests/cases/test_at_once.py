@@ -5,9 +5,9 @@ import os
 
 from fix_spine import Spine
 
+from idem.decisions import Replay
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.domain.decisions import Replay
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler

@@ -9,8 +9,8 @@ import pytest
 from fix_database import engine_of
 from fix_spine import Spine
 
+from idem.decisions import Accepted, Replay
 from idem.outbox.database.notify import Nudge
-from idem.outbox.domain.decisions import Accepted, Replay
 from idem.outbox.settle.expired_leases import sweep_expired
 
 TEN_MINUTES = 600

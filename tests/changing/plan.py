@@ -14,14 +14,15 @@ from fix_restore import MEMORY
 from fix_settings import with_constants
 from fix_spine import BY_ID, ENVIRONMENT, ERRORS, KEYED, KEYLESS, OUTCOME, lookup, operation
 
+from idem import Answer
+from idem.errors import ParamsInvalid, Unrenderable
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account, KeyRule, LookupRule, ProviderRequest
 from idem.outbox.domain.limits import Limits
-from idem.outbox.domain.operation import Answer, OperationSpec
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.template import KEY_TEXT
-from idem.outbox.values.errors import ParamsInvalid, Unrenderable
 
 DAY = 86400.0
 PAYS = "pay.main"

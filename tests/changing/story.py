@@ -22,13 +22,13 @@ from fix_spine import Spine
 from fix_sql import query
 from producers.application import Application, synced
 
+from idem.decisions import Replay
+from idem.errors import IdemError
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Replay
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.operator import actions
-from idem.outbox.values.errors import IdemError
 from idem.outbox.worker import worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper

@@ -8,7 +8,8 @@ from changing.plan import PAYS
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from idem.outbox.handlers.handler import Handler, Settled, handler
+from idem import Settled
+from idem.outbox.handlers.handler import Handler, handler
 
 HANDLED = """
 CREATE TABLE public.told (handler text NOT NULL, intent uuid NOT NULL, number integer NOT NULL);

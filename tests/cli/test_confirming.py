@@ -7,8 +7,9 @@ from uuid import UUID
 import pytest
 from fix_desk import Desk, Result
 
-from idem.outbox.domain.outcomes import Absent, Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import confirmation
+from idem.outcomes import Absent, Pending, Refused, Succeeded
 
 WHY = ("--reason", "seen in the portal", "--yes")
 

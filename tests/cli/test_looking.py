@@ -8,7 +8,7 @@ import pytest
 from fix_desk import Desk
 
 from idem.cli.base.output import table
-from idem.outbox.domain.outcomes import Succeeded
+from idem.outcomes import Succeeded
 
 
 async def test_status_shows_the_oldest_of_everything(desk: Desk) -> None:

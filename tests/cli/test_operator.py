@@ -6,10 +6,10 @@ from uuid import uuid4
 import pytest
 from fix_desk import Desk
 
-from idem.outbox.domain.operation import Answer
-from idem.outbox.domain.outcomes import Refused, Succeeded
+from idem import Answer
+from idem.errors import ConfigError, OperatorRefused
 from idem.outbox.operator import dead_letters
-from idem.outbox.values.errors import ConfigError, OperatorRefused
+from idem.outcomes import Refused, Succeeded
 
 ACTIONS = ("cancel", "redrive", "resolve_failed", "resolve_completed")
 LEGAL = {

@@ -9,17 +9,17 @@ import pytest
 from fix_database import engine_of
 from fix_desk import Desk
 
-from idem.outbox.domain.decisions import InProgress, Retrying
+from idem import Answer
+from idem.decisions import InProgress, Retrying
+from idem.errors import OperatorRefused
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator.actions import Done
 from idem.outbox.settle.proofs import apply
 from idem.outbox.values import clock
-from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker import claim as claims
+from idem.outcomes import Succeeded
 
 ROUNDS = 12
 

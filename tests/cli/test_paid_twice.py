@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 from fix_desk import Desk
 
+from idem.errors import OperatorRefused
 from idem.outbox.domain.contract import LookupRule
-from idem.outbox.values.errors import OperatorRefused
 
 WHY = ("--reason", "customer waits")
 SURE = "--i-know-it-did-not-happen"

@@ -11,7 +11,8 @@ from fix_desk import Desk
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain import redaction
 from idem.outbox.domain.contract import Account, Response
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
+from idem.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 from idem.sweeper.daemon import Sweeper
 
 

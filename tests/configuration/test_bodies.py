@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from idem.errors import Unrenderable
 from idem.outbox.config import Configuration, explain, load
-from idem.outbox.values.errors import Unrenderable
 
 FORM = 'encoding = "form"\n'
 MARK = (

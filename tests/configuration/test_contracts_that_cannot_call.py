@@ -9,11 +9,11 @@ import pytest
 from idem.outbox.calls.http_client import check_account
 from idem.outbox.config import explain, load
 from idem.outbox.domain.contract import Account, Response
-from idem.outbox.domain.outcomes import Refused
-from idem.outbox.domain.provider import Question
 from idem.outbox.providers import response
 from idem.outbox.providers.contract_checks import Finding
 from idem.outbox.providers.errors import ErrorShape
+from idem.outcomes import Refused
+from idem.sending import Question
 
 ENV = {"TOK": "abcdefgh12345678", "HEX": sign.ADYEN}
 KEY = "9c5b94b1-35ad-49bb-b118-8e8fc24abf80"

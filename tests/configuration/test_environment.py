@@ -9,12 +9,12 @@ import pytest
 from pydantic import BaseModel
 
 from idem import Idem
+from idem.errors import ConfigError
 from idem.outbox.config import database_address, explain, load
 from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.settings import InstallationSettings
 from idem.outbox.config.source import variables
-from idem.outbox.values.errors import ConfigError
 
 PROVIDER = """
 [providers.bank]

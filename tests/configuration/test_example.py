@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from idem.errors import ParamsInvalid, Unrenderable
 from idem.outbox.config import Configuration, explain, load
 from idem.outbox.domain.contract import FrozenRequest, Response
-from idem.outbox.domain.outcomes import Absent, Ambiguous, NotExecuted, Pending, Refused, Succeeded
-from idem.outbox.domain.provider import Question
-from idem.outbox.values.errors import ParamsInvalid, Unrenderable
+from idem.outcomes import Absent, Ambiguous, NotExecuted, Pending, Refused, Succeeded
+from idem.sending import Question
 
 EXAMPLE = Path(__file__).with_name("idem.toml")
 ENV = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from idem.errors import ConfigError
 from idem.outbox.config import explain, load
-from idem.outbox.values.errors import ConfigError
 
 PROVIDER = f"""
 [providers.bank]

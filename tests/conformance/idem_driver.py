@@ -7,17 +7,18 @@ from uuid import UUID, uuid4
 
 from conformance.installation import Installation
 
+from idem import Answer
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.domain import keys
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.operation import Answer
-from idem.outbox.domain.outcomes import NotExecuted, Outcome, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import actions
 from idem.outbox.settle import results
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import NotExecuted, Outcome, Succeeded
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Happening, RequestMatch

@@ -13,12 +13,12 @@ from fix_desk import Desk
 from fix_line import target
 from psycopg.conninfo import conninfo_to_dict
 
+from idem.errors import ConfigError
 from idem.migrations import grants
 from idem.outbox.config import database_address
 from idem.outbox.database import session
 from idem.outbox.database.address import Address, has_password, libpq
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.values.errors import ConfigError
 from idem.testing.proxy import Proxy
 
 AT = {"host": "h", "port": "5433", "user": "u", "password": "p@ss:w/#", "dbname": "d"}

@@ -15,9 +15,9 @@ from fix_line import target
 from psycopg.conninfo import conninfo_to_dict
 
 from idem import Idem
+from idem.errors import ConfigError
 from idem.outbox.database import session
 from idem.outbox.database.pool import Database
-from idem.outbox.values.errors import ConfigError
 from idem.testing.proxy import Proxy
 
 COMMANDS = (

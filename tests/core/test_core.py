@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from fix_api import client
 from fix_desk import Desk
 
-from idem.outbox.domain.outcomes import Ambiguous
+from idem.outcomes import Ambiguous
 
 WORDS = "ü — 日本 \U0001f600"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from idem.errors import Unrenderable
 from idem.outbox.providers.body_encoding import MOST, encoded
-from idem.outbox.values.errors import Unrenderable
 
 LONG = "n" * 44_000
 

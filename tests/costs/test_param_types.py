@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, JsonValue, TypeAdapter
 
 from idem import Idem
 from idem.application import recursive_types
-from idem.outbox.values.errors import ConfigError
+from idem.errors import ConfigError
 
 CHECKED: list[None] = []
 

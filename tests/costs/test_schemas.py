@@ -11,6 +11,7 @@ import pytest
 from costs.steps import grows_with_the_square, steps
 from jsonschema import Draft202012Validator
 
+from idem.errors import ParamsInvalid
 from idem.outbox.api.large_bodies import Heavy
 from idem.outbox.config import validation
 from idem.outbox.config.schema_checks import check_schema, references
@@ -19,7 +20,6 @@ from idem.outbox.config.schema_evaluation import Judge, Plan, named
 from idem.outbox.config.schema_keywords import KEYWORDS
 from idem.outbox.config.schema_patterns import pattern, states
 from idem.outbox.config.validation import TOO_COSTLY, TOO_DEEP, validator
-from idem.outbox.values.errors import ParamsInvalid
 
 SEEDS = int(os.environ.get("IDEM_SCHEMA_SEEDS", "400"))
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from fix_line import database_proxy, until
 from fix_spine import Spine
 
+from idem.decisions import Replay
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.notify import Nudge
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.domain.decisions import Replay
 from idem.outbox.worker.worker import Worker
 from idem.testing.proxy import Direction, ProxyVerdict
 

@@ -12,8 +12,8 @@ from typer.main import get_command
 from idem.cli.main import app as main
 from idem.outbox.config import load
 from idem.outbox.domain.contract import Response
-from idem.outbox.domain.outcomes import Pending
 from idem.outbox.providers.http import HttpProvider
+from idem.outcomes import Pending
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = get_command(main)

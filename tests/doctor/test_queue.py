@@ -8,7 +8,7 @@ from doctor.conftest import Doctor, edit
 from fix_desk import Desk
 
 from idem.cli.doctor import queue
-from idem.outbox.domain.outcomes import NotExecuted, Succeeded
+from idem.outcomes import NotExecuted, Succeeded
 
 HOUR, DAY = 3600.0, 86400.0
 LANE = (

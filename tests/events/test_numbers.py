@@ -7,14 +7,14 @@ from uuid import UUID, uuid4
 from fix_spine import Spine
 from sqlalchemy.orm import Session
 
-from idem.outbox.domain.operation import Answer
+from idem import Answer, Settled
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Refused, Succeeded
 from idem.outbox.domain.transition import Evidence
-from idem.outbox.handlers.handler import Settled, handler
+from idem.outbox.handlers.handler import handler
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.operator import actions
 from idem.outbox.settle.proofs import apply
+from idem.outcomes import Refused, Succeeded
 
 MEMBERS = {"intent", "number", "tenant", "operation", "label", "state", "outcome", "provider_reference"}
 

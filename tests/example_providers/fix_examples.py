@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from idem.outbox.domain.contract import Response
-from idem.outbox.domain.provider import Question
+from idem.sending import Question
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "providers"
 RECORDED = Path(__file__).with_name("recorded")

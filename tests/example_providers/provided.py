@@ -6,7 +6,7 @@ from uuid import UUID
 from fix_database import engine_of
 from fix_spine import Spine
 
-from idem.outbox.domain.decisions import Accepted
+from idem.decisions import Accepted
 
 
 class Provided(Spine):

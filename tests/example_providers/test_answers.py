@@ -7,8 +7,8 @@ from example_providers.fix_examples import KEY, NAMES, RECORDED, response
 
 from idem.outbox.config import Configuration
 from idem.outbox.domain.contract import Response
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 from idem.outbox.domain.provider import Provider
+from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 
 PSP, REFUND = "NC6HT9CRT65ZGN82", "KHQC5N7G84BLNK43"
 ORDER, PAYPAL_REFUND = "5O190127TN364715T", "1JU08902781691411"

@@ -11,9 +11,10 @@ from example_providers.fix_examples import ENV, KEY, RECORDED, recorded
 from fix_schemes import batch, by_adyen, in_base64, in_hex, raw
 from square.utils.webhooks_helper import verify_signature
 
-from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
+from idem.outbox.domain.outcomes import Proof
 from idem.outbox.domain.provider import Provider
 from idem.outbox.domain.webhook import Event, Signed, Unverified, verify
+from idem.outcomes import Pending, Refused, Succeeded
 
 PSP, REFUND = "NC6HT9CRT65ZGN82", "KHQC5N7G84BLNK43"
 SQUARE = "GQTFp1ZlXdpoW4o6eGiZhbjosiDFf"

@@ -6,8 +6,8 @@ import pytest
 from example_providers.fix_examples import KEY, RECORDED, question, recorded, response
 
 from idem.outbox.domain.contract import FrozenRequest, Response
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
 from idem.outbox.domain.provider import Provider
+from idem.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
 
 ORDER, PAYPAL_REFUND = "5O190127TN364715T", "1JU08902781691411"
 SQUARE = "GQTFp1ZlXdpoW4o6eGiZhbjosiDFf"

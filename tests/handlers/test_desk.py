@@ -6,9 +6,10 @@ from uuid import UUID
 from fix_desk import Desk
 from sqlalchemy.orm import Session
 
-from idem.outbox.domain.outcomes import Succeeded
-from idem.outbox.handlers.handler import Settled, handler
+from idem import Settled
+from idem.outbox.handlers.handler import handler
 from idem.outbox.handlers.runner import HandlerRunner
+from idem.outcomes import Succeeded
 
 WHY = ("--reason", "mended in release 41", "--yes")
 

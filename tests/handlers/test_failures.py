@@ -12,12 +12,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
+from idem import Settled
+from idem.errors import OperatorRefused
 from idem.outbox.database.pool import Database
 from idem.outbox.handlers import failures
-from idem.outbox.handlers.handler import Settled
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.operator import dead_letters
-from idem.outbox.values.errors import OperatorRefused
 
 broken: set[Any] = set()
 

@@ -11,7 +11,8 @@ import pytest
 from fix_spine import Spine
 from sqlalchemy.orm import Session
 
-from idem.outbox.handlers.handler import Settled, handler
+from idem import Settled
+from idem.outbox.handlers.handler import handler
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler

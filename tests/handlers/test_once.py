@@ -11,10 +11,11 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from idem.outbox.domain.decisions import Accepted
-from idem.outbox.handlers.handler import Settled, handler
+from idem import Settled
+from idem.decisions import Accepted
+from idem.errors import ConfigError
+from idem.outbox.handlers.handler import handler
 from idem.outbox.handlers.runner import HandlerRunner
-from idem.outbox.values.errors import ConfigError
 
 
 class Pay(BaseModel):

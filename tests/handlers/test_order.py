@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from idem.outbox.handlers.handler import Settled
+from idem import Settled
 from idem.outbox.handlers.runner import HandlerRunner
 
 

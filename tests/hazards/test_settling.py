@@ -13,20 +13,21 @@ from fix_spine import KEYED, Spine
 from prometheus_client import REGISTRY
 from races_help import claim_one
 
-from idem.outbox.domain.decisions import Accepted, InProgress, NeedsOperator, Replay
+from idem import Answer
+from idem.decisions import Accepted, InProgress, NeedsOperator, Replay
+from idem.errors import OperatorRefused
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.limits import Limits
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import CouldNotAsk, Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator import ages
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.locked_rows import lock
 from idem.outbox.settle.proofs import apply
 from idem.outbox.values import clock
-from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker import claim as claims
+from idem.outcomes import CouldNotAsk, Pending, Refused, Succeeded
 from idem.reconciler import lookups
 from idem.sweeper.daemon import Sweeper
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from fix_desk import Desk, Result
 
+from idem.errors import OperatorRefused
 from idem.outbox.importing import takeover
 from idem.outbox.recovery.guard import Guard
-from idem.outbox.values.errors import OperatorRefused
 
 WHY = ("--reason", "moved from the payments table", "--yes")
 FORGET = """

@@ -11,8 +11,8 @@ import pytest
 from fix_desk import Desk, Result
 from fix_spine import BY_ID, KEYED
 
+from idem.decisions import Replay
 from idem.outbox.domain.contract import KeyRule, LookupRule
-from idem.outbox.domain.decisions import Replay
 
 BY_KEY = 'by_key = { path = "/payments?key={idem.key}", object = "/data/0", match = "/key", empty = "/data" }'
 BY_REFERENCE = BY_KEY.replace("by_key", "by_reference")

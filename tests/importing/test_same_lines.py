@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fix_desk import Desk
 
+from idem.errors import OperatorRefused
 from idem.outbox.importing import batches, takeover
-from idem.outbox.values.errors import OperatorRefused
 
 WHY = ("--reason", "moved", "--yes")
 

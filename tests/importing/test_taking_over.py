@@ -11,9 +11,9 @@ import httpx
 import pytest
 from fix_desk import Desk, Result
 
-from idem.outbox.domain.decisions import Accepted, Mismatch, Replay, Retrying, Unknown
+from idem.decisions import Accepted, Mismatch, Replay, Retrying, Unknown
+from idem.errors import OperatorRefused
 from idem.outbox.recovery.quarantine import lost
-from idem.outbox.values.errors import OperatorRefused
 from idem.sweeper.daemon import Sweeper
 
 HOUR = timedelta(hours=1)

@@ -9,15 +9,15 @@ import httpx
 import psycopg
 from fix_spine import Spine, catalogue, operation
 
+from idem.decisions import Decision
 from idem.outbox.accept.prepare import Prepared, prepare
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import LOCAL, Response
-from idem.outbox.domain.decisions import Decision
 from idem.outbox.domain.operation import OperationSpec
-from idem.outbox.domain.outcomes import Pending, Refused, Succeeded
 from idem.outbox.inline import InlineRun, InlineRuns
 from idem.outbox.providers.local import LocalProvider
+from idem.outcomes import Pending, Refused, Succeeded
 from idem.sweeper.daemon import Sweeper, SweepResult
 
 INLINE: dict[str, Any] = {"kind": "inline", "redrive": "none", "retry": "client", "lease": 30.0}

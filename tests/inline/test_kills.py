@@ -16,7 +16,7 @@ from fix_spine import Spine
 from inline import caller
 from inline.buying import Shop
 
-from idem.outbox.domain.decisions import InProgress, Replay, Unknown
+from idem.decisions import InProgress, Replay, Unknown
 from idem.outbox.inline import InlineRun
 
 processes = multiprocessing.get_context("forkserver")

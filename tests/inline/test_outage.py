@@ -11,9 +11,9 @@ from fix_line import target, through
 from fix_spine import Spine
 from inline.buying import Shop, shop
 
+from idem.errors import StoreUnavailable
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.domain.outcomes import Succeeded
-from idem.outbox.values.errors import StoreUnavailable
+from idem.outcomes import Succeeded
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 

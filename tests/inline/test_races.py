@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 from inline.buying import Shop
 
+from idem.decisions import InProgress
 from idem.outbox.database.pool import Database
-from idem.outbox.domain.decisions import InProgress
-from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.inline import InlineRun
 from idem.outbox.settle.expired_leases import sweep_expired
+from idem.outcomes import Succeeded
 
 ROUNDS = 200
 

@@ -10,10 +10,10 @@ from fix_line import target, through
 from fix_spine import Spine
 from inline.buying import Shop, buying, shop
 
+from idem.errors import ConfigError
 from idem.outbox.database.pool import Database
-from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.inline import InlineRuns
-from idem.outbox.values.errors import ConfigError
+from idem.outcomes import Succeeded
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 Watch = Callable[[int, Direction, bytes], ProxyVerdict]

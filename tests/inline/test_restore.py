@@ -2,7 +2,7 @@
 
 from inline.buying import Shop
 
-from idem.outbox.domain.decisions import Unknown
+from idem.decisions import Unknown
 from idem.outbox.recovery import quarantine
 
 

@@ -6,15 +6,15 @@ from uuid import uuid4
 import pytest
 from inline.buying import Shop, inline, prepared
 
-from idem.errors import OutOfOrder
-from idem.outbox.domain.decisions import Expired, InProgress, Mismatch, NeedsOperator, Replay, Unknown
-from idem.outbox.domain.operation import Answer
+from idem import Answer
+from idem.decisions import Expired, InProgress, Mismatch, NeedsOperator, Replay, Unknown
+from idem.errors import ConfigError, OutOfOrder, Unserved
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.inline import InlineRun
 from idem.outbox.settle.proofs import apply
-from idem.outbox.values.errors import ConfigError, Unserved
+from idem.outcomes import Pending, Refused, Succeeded
 
 
 async def prove(shop: Shop, run: InlineRun, proof: Succeeded | Pending, *, operation: str = "buy.keyed") -> str:

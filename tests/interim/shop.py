@@ -11,11 +11,12 @@ from fix_api import Client
 from fix_spine import P, Spine, operation
 from fix_webhooks import Hooks, event, with_events
 
+from idem import Answer
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.operation import Answer, Final
-from idem.outbox.domain.outcomes import Pending
+from idem.outbox.domain.operation import Final
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
+from idem.outcomes import Pending
 
 PLACES = RulePlaces(reference=P("/id"), status=P("/status"), fields={"next": P("/next_action")})
 OUTCOME = (

@@ -8,11 +8,12 @@ from fix_proofs import answered, claim_due_row
 from interim.shop import KINDS, Shop, body, redirect
 from races_help import claim_one
 
-from idem.outbox.domain.operation import Answer
+from idem import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Absent, Proof, Succeeded
+from idem.outbox.domain.outcomes import Proof
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply, store
+from idem.outcomes import Absent, Succeeded
 from idem.sweeper.daemon import Sweeper
 
 DAY = 86400

@@ -5,7 +5,7 @@ import json
 import pytest
 from interim.shop import KINDS, Shop, body, redirect
 
-from idem.outbox.domain.outcomes import Succeeded
+from idem.outcomes import Succeeded
 
 
 async def test_hazard_14_the_customer_is_sent_on_while_the_end_is_awaited(shop: Shop) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from idem.outbox.config import explain, load
-from idem.outbox.domain.outcomes import Pending
+from idem.outcomes import Pending
 
 PROVIDER = """
 [providers.bank]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from idem.errors import BodyInvalid
 from idem.outbox.values.canonical import MAX_INTEGER, canonical, check, parse
-from idem.outbox.values.errors import BodyInvalid
 
 SORTED = {
     "\u20ac": "Euro Sign",

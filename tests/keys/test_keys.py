@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from idem.errors import BodyInvalid, KeyInvalid
 from idem.outbox.domain.keys import fingerprint, parse_key, provider_key, raw_fingerprint
-from idem.outbox.values.errors import BodyInvalid, KeyInvalid
 
 SECRET = b"s" * 32
 

@@ -13,9 +13,9 @@ import pytest
 from fix_line import target, through
 from fix_spine import Spine
 
+from idem.decisions import Replay
 from idem.outbox.config.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.domain.decisions import Replay
 from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper

@@ -18,7 +18,7 @@ from fix_accept import Acceptor
 from fix_line import target, through
 from fix_spine import Spine, catalogue
 
-from idem.outbox.domain.decisions import Replay
+from idem.decisions import Replay
 from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 

@@ -10,8 +10,8 @@ from fix_desk import Desk
 from fix_spine import Spine
 from ledger.books import change, counts, entries, keyed, listed, listing, post, provider_key, rewrite, walk
 
-from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.values import json_pointer
+from idem.outcomes import Succeeded
 
 
 async def done(spine: Spine, key: str = "k1", fault: str | None = None) -> UUID:

@@ -13,7 +13,7 @@ import pytest
 from fix_desk import Desk, Result
 from ledger.books import entries, post
 
-from idem.outbox.domain.outcomes import Succeeded
+from idem.outcomes import Succeeded
 
 LIST = """
 [providers.keyed.list]

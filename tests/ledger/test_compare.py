@@ -7,9 +7,10 @@ from uuid import UUID
 import pytest
 
 from idem.outbox.domain.contract import Contract
-from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
+from idem.outbox.domain.outcomes import Proof
 from idem.outbox.domain.provider import Item
 from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outcomes import Pending, Refused, Succeeded
 from idem.reconciler.ledger.compare import LedgerCall, read, same_object
 
 ROW = UUID(int=2)

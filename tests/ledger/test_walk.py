@@ -8,10 +8,10 @@ import pytest
 from fix_spine import Spine
 from ledger.books import HOUR, change, counts, entries, keyed, listed, listing, post, rewrite, walk
 
+from idem.errors import OperatorRefused
 from idem.outbox.operator import pause
 from idem.outbox.providers.pages import Paging
 from idem.outbox.values import json_pointer
-from idem.outbox.values.errors import OperatorRefused
 from idem.reconciler.ledger import walk as walking
 from idem.reconciler.ledger.window import Since
 

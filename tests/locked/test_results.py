@@ -8,13 +8,14 @@ import pytest
 from fix_spine import Spine
 from locked.sessions import holding
 
+from idem import Answer
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.operation import Answer
-from idem.outbox.domain.outcomes import NotExecuted, Outcome, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle.result_writer import Settler
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
+from idem.outcomes import NotExecuted, Outcome, Succeeded
 
 ENTRY = "INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%(i)s, 'conflict')"
 PATIENCE = 60.0

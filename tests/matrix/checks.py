@@ -11,9 +11,9 @@ from matrix.cells import Cell
 from matrix.observed import Observed, Told
 from matrix.variants import AGREE, FLIGHT, HORIZON, Variant
 
+from idem.decisions import Replay
 from idem.outbox.domain.contract import Response
-from idem.outbox.domain.decisions import Replay
-from idem.outbox.domain.outcomes import NotExecuted, Outcome
+from idem.outcomes import NotExecuted, Outcome
 from idem.testing.bank import BankFault, Request
 from idem.testing.bank.answers import by_fault
 from idem.testing.bank.faults import Acts, AnswerFault

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from matrix.cells import Cell
 
-from idem.outbox.domain.decisions import Decision
+from idem.decisions import Decision
 from idem.testing.bank import Log
 
 

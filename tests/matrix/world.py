@@ -22,17 +22,18 @@ from matrix.observed import Observed, Told
 from psycopg.rows import dict_row
 from sqlalchemy import create_engine
 
+from idem import Answer
+from idem.decisions import Accepted, Decision
 from idem.outbox.calls.breaker import Breaker
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Accepted, Decision
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Refused, Succeeded, name
+from idem.outbox.domain.outcomes import name
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import Refused, Succeeded
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 from idem.testing import stepping

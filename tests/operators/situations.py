@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fix_desk import Desk
 
-from idem.outbox.domain.outcomes import Succeeded
+from idem.outcomes import Succeeded
 
 Builder = Callable[[Desk, str], Awaitable[UUID]]
 BUILDERS: dict[str, Builder] = {}

@@ -16,7 +16,7 @@ from operators.situations import (
     unknown_keyless,
 )
 
-from idem.outbox.domain.outcomes import Succeeded
+from idem.outcomes import Succeeded
 from idem.sweeper.daemon import Sweeper
 
 ALL = BUILDERS

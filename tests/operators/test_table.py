@@ -12,12 +12,12 @@ from operators.situations_at_rest import ALL as BUILDERS
 
 from idem.cli.main import app
 from idem.cli.operator import bulk
-from idem.outbox.domain.outcomes import Succeeded
+from idem.errors import OperatorRefused
 from idem.outbox.domain.states import Reason
 from idem.outbox.operator import dead_letters
 from idem.outbox.operator.command_table import COMMANDS, READ_ONLY, SITUATIONS, WHOLE, Cell, Situation
 from idem.outbox.recovery import quarantine, release
-from idem.outbox.values.errors import OperatorRefused
+from idem.outcomes import Succeeded
 
 SAYS = {
     Cell.MAY_STILL_ACT: "may still act",

@@ -9,23 +9,14 @@ import pytest
 from fix_spine import BY_ID, ERRORS, KEYED, KEYLESS, OUTCOME, lookup
 
 from idem.outbox.domain.contract import Account, FrozenRequest, KeyRule, ProviderRequest, Response
-from idem.outbox.domain.outcomes import (
-    Absent,
-    Ambiguous,
-    Look,
-    NotExecuted,
-    Outcome,
-    Pending,
-    Refused,
-    Succeeded,
-)
-from idem.outbox.domain.provider import Question
 from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import ByKey, ByReference
 from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import json_pointer
+from idem.outcomes import Absent, Ambiguous, Look, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.sending import Question
 from idem.testing.likeness import NoLikeness, account_like
 from idem.testing.scripted import ScriptedBank
 

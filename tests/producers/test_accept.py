@@ -13,8 +13,8 @@ from fix_spine import Spine, operation
 from producers.application import Application, accept, synced
 from psycopg import IsolationLevel
 
+from idem.decisions import Accepted, Mismatch, Replay
 from idem.outbox.domain import keys
-from idem.outbox.domain.decisions import Accepted, Mismatch, Replay
 
 LEVELS = list(IsolationLevel)[1:]
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from idem.errors import KeyInvalid
 from idem.outbox.domain import keys
 from idem.outbox.domain.fingerprints import without
 from idem.outbox.values import card_data
-from idem.outbox.values.errors import KeyInvalid
 from idem.outbox.values.json_pointer import render
 
 Connection = psycopg.Connection[Any]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from idem.errors import BodyInvalid
 from idem.outbox.values.canonical import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_VALUES, canonical, parse
-from idem.outbox.values.errors import BodyInvalid
 
 Jcs: TypeAlias = Callable[[str], str | None]
 

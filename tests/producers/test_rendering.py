@@ -11,8 +11,8 @@ import pytest
 from fix_spine import Spine, catalogue, operation
 from producers.application import Application, synced
 
+from idem.errors import ParamsInvalid
 from idem.outbox.domain.contract import ProviderRequest
-from idem.outbox.values.errors import ParamsInvalid
 from idem.outbox.worker import freezing
 from idem.outbox.worker.freezing import BATCH, THREADS, Freezer
 from idem.outbox.worker.worker import Worker

@@ -13,12 +13,12 @@ from fix_spine import KEYED, Spine, catalogue
 from inline import buying
 from producers.application import accept, synced
 
+from idem.decisions import Accepted, InProgress, Replay
+from idem.errors import AcceptPaused, OperatorRefused, StoreUnavailable
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.domain.contract import LookupRule
-from idem.outbox.domain.decisions import Accepted, InProgress, Replay
 from idem.outbox.inline import InlineRun, InlineRuns
 from idem.outbox.operator import pause as pausing
-from idem.outbox.values.errors import AcceptPaused, OperatorRefused, StoreUnavailable
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.worker import Worker
 from idem.testing.bank import RequestMatch

@@ -1,7 +1,7 @@
 """After a breaker closes: one call at a time, then twice as many with each success, and back to one with a failure."""
 
 from idem.outbox.calls.breaker import RAMPED, UNLIMITED, Breaker
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Succeeded
+from idem.outcomes import Ambiguous, NotExecuted, Succeeded
 
 DONE = Succeeded("p-1")
 

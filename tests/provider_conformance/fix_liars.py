@@ -11,11 +11,13 @@ from uuid import uuid4
 from provider_conformance.fix_worlds import BankWorld, bank_world, ledger
 
 from idem.outbox.domain.contract import FrozenRequest, ProviderRequest, Response
-from idem.outbox.domain.outcomes import Absent, Look, NotExecuted, Outcome, Refused, Seen, Succeeded
-from idem.outbox.domain.provider import Provider, Question
+from idem.outbox.domain.outcomes import Seen
+from idem.outbox.domain.provider import Provider
 from idem.outbox.domain.webhook import Signed, Webhook
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.schemes.standard import StandardWebhooks
+from idem.outcomes import Absent, Look, NotExecuted, Outcome, Refused, Succeeded
+from idem.sending import Question
 from idem.testing.bank import CancelByKey
 
 PAYMENT = ProviderRequest("POST", "/payments", {"amount": 500, "currency": "eur"})

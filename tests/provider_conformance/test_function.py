@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
-from idem.outbox.domain.outcomes import Absent, Look, Outcome, Refused, Succeeded
-from idem.outbox.domain.provider import Question
-from idem.outbox.domain.sending import Sending, SendRequest
 from idem.outbox.providers.send import SendProvider
+from idem.outcomes import Absent, Look, Outcome, Refused, Succeeded
+from idem.sending import Question, Sending, SendRequest
 from idem.testing.providers import Broken, Fault, NotSupported, ProviderConformance, World
 from idem.testing.providers.calls import Calls
 

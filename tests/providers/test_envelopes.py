@@ -10,18 +10,8 @@ from providers.fix_lists import provider
 from pydantic import ValidationError
 
 from idem.outbox.domain.contract import ProviderRequest
-from idem.outbox.domain.outcomes import (
-    Absent,
-    Ambiguous,
-    CouldNotAsk,
-    Look,
-    NotExecuted,
-    Outcome,
-    Pending,
-    Refused,
-    Succeeded,
-)
-from idem.outbox.domain.provider import Question
+from idem.outcomes import Absent, Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.sending import Question
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 BANK = Path(__file__).with_name("envelopes_bank.toml").read_text()

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from providers.fix_bank import bank
 from stripe._encode import _api_encode
 
+from idem.errors import Unrenderable
 from idem.outbox.domain.contract import KeyRule, ProviderRequest
 from idem.outbox.providers.body_encoding import encoded
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.template import KEY_TEXT
-from idem.outbox.values.errors import Unrenderable
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 FORM = bank(encoding="form")

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from providers.fix_bank import LOOKUPS, answered, bank, error
 
+from idem.errors import Unrenderable
 from idem.outbox.domain.contract import FrozenRequest, KeyRule, ProviderRequest, Response
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
-from idem.outbox.domain.provider import Provider, Question
+from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.lookups import ById, ByKey, ByReference
 from idem.outbox.providers.outcome_rules import Condition, Rule, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT, KeyText
-from idem.outbox.values.errors import Unrenderable
+from idem.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
+from idem.sending import Question
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 BANK: Provider = bank()

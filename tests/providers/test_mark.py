@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from providers.fix_bank import bank
 
+from idem.errors import Unrenderable
 from idem.outbox.domain.contract import KeyRule, ProviderRequest
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.template import KEY_TEXT
-from idem.outbox.values.errors import Unrenderable
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 TAG = DeploymentTag(at="/metadata/idem_deployment", key_at="/metadata/idem_key")

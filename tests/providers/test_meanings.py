@@ -6,19 +6,10 @@ import pytest
 from providers.fix_bank import answered, error
 
 from idem.outbox.config.provider_settings import ProviderSettings
-from idem.outbox.domain.outcomes import (
-    Absent,
-    Ambiguous,
-    CouldNotAsk,
-    NotExecuted,
-    Outcome,
-    Pending,
-    Refused,
-    Succeeded,
-)
-from idem.outbox.domain.provider import Question
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Says
+from idem.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.sending import Question
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 SAID: dict[str, Any] = {

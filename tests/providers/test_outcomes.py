@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from providers.fix_bank import ERRORS, PLACES, RULES, answered, bank, error, said
 
 from idem.outbox.domain.contract import Response
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.providers.errors import CONFIG, NO_PROOF, REQUEST, ErrorShape
 from idem.outbox.providers.outcome_rules import Condition, HeaderCondition, Rule, Says, statuses
+from idem.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 
 BANK = bank()
 THROTTLES = bank(contract=replace(BANK.contract, throttles_before_execution=True))

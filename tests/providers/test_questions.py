@@ -11,9 +11,10 @@ from providers.fix_lists import SQUARE, STRIPE, provider
 from pydantic import ValidationError
 
 from idem.outbox.domain.contract import CancelRule, FrozenRequest
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
-from idem.outbox.domain.provider import Item, Page, Question
+from idem.outbox.domain.provider import Item, Page
 from idem.outbox.providers.contract_checks import check
+from idem.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
+from idem.sending import Question
 
 KEY, EARLIER = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566", "0b5f9b7e-2f3a-8c1d-9e4f-000000000000"
 SENT = float(int(time.time()) - 600)

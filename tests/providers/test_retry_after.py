@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from providers.fix_bank import answered, bank, error
 
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted
 from idem.outbox.providers.errors import retry_after
+from idem.outcomes import Ambiguous, NotExecuted
 
 NOW = 784111777.0
 """Sun, 06 Nov 1994 08:49:37 GMT, the example of RFC 9110."""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from idem.errors import Unrenderable
 from idem.outbox.providers.template import (
     KEY_TEXT,
     KeyText,
@@ -16,7 +17,6 @@ from idem.outbox.providers.template import (
     render_path,
     render_text,
 )
-from idem.outbox.values.errors import Unrenderable
 from idem.outbox.values.json_pointer import MISSING
 
 OURS = frozenset({"key"})

@@ -6,12 +6,13 @@ import pytest
 from fix_spine import Spine
 
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.outcomes import NotExecuted, Seen
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle import results
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claim
+from idem.outcomes import NotExecuted
 from idem.sweeper.daemon import Sweeper
 
 

@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 import pytest
 from fix_spine import KEYED, KEYLESS, Spine
 
-from idem.outbox.domain.decisions import InProgress, Retrying
+from idem import Answer
+from idem.decisions import InProgress, Retrying
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Absent, Ambiguous, Outcome, Refused, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import decide, results
@@ -23,6 +23,7 @@ from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.lane_worker import InFlight
+from idem.outcomes import Absent, Ambiguous, Outcome, Refused, Succeeded
 from idem.reconciler import due, lookups, settling, stored
 from idem.reconciler.lookup_claim import LookupClaim
 

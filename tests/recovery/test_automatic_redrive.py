@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from fix_spine import Spine
 
-from idem.outbox.domain.decisions import Replay
+from idem.decisions import Replay
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.recovery import release

@@ -6,10 +6,10 @@ import psycopg
 import pytest
 from fix_spine import Spine
 
+from idem.errors import StoreUnavailable
 from idem.outbox.database.memory import Memory
 from idem.outbox.database.pool import Database
 from idem.outbox.recovery import guard, release
-from idem.outbox.values.errors import StoreUnavailable
 
 FORGET = "UPDATE idem.installation SET {} "
 

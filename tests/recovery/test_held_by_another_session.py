@@ -12,17 +12,18 @@ import pytest
 from fix_database import engine_of
 from fix_desk import Desk
 
-from idem.outbox.domain.decisions import InProgress
+from idem.decisions import InProgress
+from idem.errors import OperatorRefused
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.outcomes import NotExecuted, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import actions
 from idem.outbox.recovery import release
 from idem.outbox.recovery.guard import Guard
 from idem.outbox.recovery.quarantine import work_off
 from idem.outbox.settle import doubted_rows, results
 from idem.outbox.values import clock
-from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker import claim as claims
+from idem.outcomes import NotExecuted, Succeeded
 from idem.reconciler import due
 from idem.sweeper.daemon import Sweeper
 

@@ -7,10 +7,10 @@ import pytest
 from fix_restore import MEMORY, Restorable
 from fix_spine import Spine
 
-from idem.outbox.domain.decisions import Accepted, Decision, InProgress, Replay, Retrying, Unknown
+from idem.decisions import Accepted, Decision, InProgress, Replay, Retrying, Unknown
+from idem.errors import OperatorRefused
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.operator import actions, ages
-from idem.outbox.values.errors import OperatorRefused
 
 WINDOW = MEMORY - 180
 """`fix_spine.KEYED`: what it remembers, less its margin."""

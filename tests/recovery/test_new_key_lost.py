@@ -4,14 +4,15 @@ from uuid import uuid4
 
 from fix_restore import Restorable
 
-from idem.outbox.domain.decisions import Replay
+from idem.decisions import Replay
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.outcomes import NotExecuted, Seen
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import actions
 from idem.outbox.settle import results
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
+from idem.outcomes import NotExecuted
 
 
 async def test_a_new_key_in_what_is_lost_is_asked_about_where_there_is_no_replay_and_no_cancel(

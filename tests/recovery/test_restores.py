@@ -16,11 +16,11 @@ from fix_restore import MEMORY, Restorable
 from producers.application import Application, synced
 from settling import shop
 
+from idem.errors import OperatorRefused
 from idem.outbox.database.memory import Memory
 from idem.outbox.domain import keys
 from idem.outbox.operator import actions
 from idem.outbox.recovery.guard import Guard
-from idem.outbox.values.errors import OperatorRefused
 from idem.testing.bank import BankAccount as BankAccount
 
 STORIES = int(os.environ.get("IDEM_TEST_RESTORES", "2"))

@@ -10,7 +10,7 @@ from fix_spine import catalogue
 from recovery.words import WINDOW, act, fail_over, lossless, sends_again, sent_and_lost
 from settling.shop import use
 
-from idem.outbox.domain.decisions import Replay, Retrying
+from idem.decisions import Replay, Retrying
 
 
 async def row(restorable: Restorable) -> dict[str, Any]:

@@ -15,8 +15,8 @@ import psycopg
 from schema import shapes
 from schema.backlog import TOKEN
 
+from idem import Answer
 from idem.outbox.accept import accept
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence, parameters
 

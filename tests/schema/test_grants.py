@@ -16,11 +16,12 @@ from fix_sql import query
 from producers.application import accept, synced
 from schema.databases import Installed
 
+from idem import Settled
+from idem.decisions import Accepted, InProgress, Replay, Retrying
 from idem.migrations import grants, runner
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Accepted, InProgress, Replay, Retrying
-from idem.outbox.handlers.handler import Settled, handler
+from idem.outbox.handlers.handler import handler
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.sweeper.daemon import Sweeper
 from idem.testing import stepping

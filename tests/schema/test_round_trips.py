@@ -14,16 +14,17 @@ from fix_spine import catalogue
 from psycopg.pq import Trace
 from sqlalchemy import Connection
 
+from idem import Answer
+from idem.decisions import Accepted, InProgress
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Accepted, InProgress
 from idem.outbox.domain.lane_names import LaneName
-from idem.outbox.domain.operation import Answer
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle import results
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.worker import claim
 from idem.outbox.worker.claim import Claim
+from idem.outcomes import Ambiguous, NotExecuted, Outcome, Succeeded
 from idem.reconciler import stored
 
 WARM = 8

@@ -11,7 +11,8 @@ from psycopg import sql
 from schema import shapes
 from schema.shapes import NOW
 
-from idem.outbox.domain.operation import Answer, check_answer
+from idem import Answer
+from idem.outbox.domain.operation import check_answer
 
 Connection = psycopg.Connection[Any]
 ROUNDS = int(os.environ.get("IDEM_ANSWER_ROUNDS", "300"))

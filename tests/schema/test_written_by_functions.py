@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from idem import Answer
-from idem.outbox.domain.decisions import Accepted, InProgress, NeedsOperator, Retrying
+from idem.decisions import Accepted, InProgress, NeedsOperator, Retrying
 
 Connection = psycopg.Connection[Any]
 BEGINNINGS = ("intents", "idempotency_keys", "outbox")

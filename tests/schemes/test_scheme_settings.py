@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from fix_schemes import ADYEN, OTHER_PLAIN, PLAIN, PUBLIC, STANDARD, STRIPE
 
+from idem.errors import ConfigError
 from idem.outbox.config import explain, load
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.domain.webhook import Webhook, WebhookReply
@@ -12,7 +13,6 @@ from idem.outbox.providers.contract_checks import Finding
 from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, SignaturePlace
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures
-from idem.outbox.values.errors import ConfigError
 
 BASE = """
 environment = "test"

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fix_schemes import ADYEN, KINDS, NOW, PUBLIC, batch, by_adyen, by_key, notification, raw, standard_headers
 
+from idem.errors import ConfigError, WebhookRefused
 from idem.outbox.config import explain, load
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.providers import response
@@ -21,7 +22,6 @@ from idem.outbox.providers.schemes import ed25519
 from idem.outbox.providers.schemes.deliveries import MOST_SIGNATURES
 from idem.outbox.providers.schemes.standard import MOST_BY_KEY
 from idem.outbox.providers.schemes.tries import MOST_SECRETS, MOST_TRIES, PUBLIC_KEY
-from idem.outbox.values.errors import ConfigError, WebhookRefused
 from idem.reconciler.webhooks.delivery import verified
 
 BASE = Path(__file__).with_name("what_a_delivery_costs_base.toml").read_text()

@@ -18,7 +18,7 @@ from sending import postman
 from sending.box import OPERATION, Box
 from sending.conftest import Office
 
-from idem.outbox.domain.decisions import Replay, Unknown
+from idem.decisions import Replay, Unknown
 from idem.outbox.worker.worker import Worker
 from idem.outcomes import Succeeded
 from idem.reconciler.daemon import Reconciler

@@ -14,8 +14,8 @@ from fix_accept import Acceptor
 from fix_spine import Spine
 from sqlalchemy import create_engine
 
+from idem.decisions import Replay
 from idem.outbox.database.pool import Database
-from idem.outbox.domain.decisions import Replay
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adopt" / "send.md").read_text()
 

@@ -11,8 +11,8 @@ from fix_spine import Spine
 from sending.box import OPERATION, Box
 from sending.conftest import Office
 
+from idem.decisions import InProgress, NeedsOperator, Replay
 from idem.errors import LeaseTooShort
-from idem.outbox.domain.decisions import InProgress, NeedsOperator, Replay
 from idem.outbox.values import clock
 from idem.outbox.worker.worker import Worker
 from idem.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded

@@ -24,8 +24,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from idem import Answer, StoreUnavailable
+from idem.decisions import Accepted, InProgress
 from idem.errors import NotStored
-from idem.outbox.domain.decisions import Accepted, InProgress
 
 WAYS = pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 

@@ -20,24 +20,24 @@ from schema.conftest import installed, installed_once, roles  # noqa: F401
 from schema.databases import Installed
 from structlog.testing import capture_logs
 
+from idem.errors import ConfigError
 from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.config import load
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import ProviderRequest, Response
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.outcomes import CouldNotAsk, NotExecuted
-from idem.outbox.domain.provider import Question
 from idem.outbox.operator.pause import pause, resume
 from idem.outbox.providers.account_check import AccountCheck
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.values import clock
-from idem.outbox.values.errors import ConfigError
 from idem.outbox.worker import account_check
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import CouldNotAsk, NotExecuted
 from idem.reconciler.daemon import Reconciler
+from idem.sending import Question
 
 OURS, THEIRS = "ours-token", "theirs-token"
 

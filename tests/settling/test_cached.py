@@ -9,10 +9,10 @@ from fix_spine import KEYED, Spine
 from settling.burned import burned
 from settling.shop import KEPT, sends, use
 
-from idem.outbox.domain.decisions import Replay, Retrying
+from idem.decisions import Replay, Retrying
+from idem.errors import Unrenderable
 from idem.outbox.operator import actions
 from idem.outbox.providers.outcome_rules import Rule, Says, statuses
-from idem.outbox.values.errors import Unrenderable
 from idem.sweeper.daemon import Sweeper
 
 

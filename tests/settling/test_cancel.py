@@ -9,10 +9,11 @@ from fix_proofs import claim_due_row
 from fix_spine import KEYED, Spine
 from settling.shop import CANCEL, asked, cancelling, cancels, count_lookups, sends, serve, standing
 
-from idem.outbox.domain.decisions import Replay
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Seen, Succeeded
+from idem.decisions import Replay
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.settle.rendering import Renderer
+from idem.outcomes import Absent, CouldNotAsk, Look, Succeeded
 from idem.reconciler import lookups, settling
 from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank.settings import CancelByKey

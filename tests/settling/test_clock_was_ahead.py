@@ -11,6 +11,7 @@ from fix_clock import with_clock
 from fix_spine import KEYED, Spine
 from settling.shop import asked, sends, serve, use
 
+from idem.errors import OperatorRefused
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.lane_names import lane_names
@@ -19,7 +20,6 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.settle import clock_ahead
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
-from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, settling

@@ -11,11 +11,12 @@ from uuid import uuid4
 import pytest
 from fix_spine import operation
 
-from idem.outbox.domain.operation import Answer, Final, OperationSpec
-from idem.outbox.domain.outcomes import Succeeded
+from idem import Answer
+from idem.outbox.domain.operation import Final, OperationSpec
 from idem.outbox.domain.states import Reason
 from idem.outbox.settle import rendering
 from idem.outbox.settle.rendering import Renderer
+from idem.outcomes import Succeeded
 
 GOOD = Answer(201, b"good")
 

@@ -9,16 +9,17 @@ from fix_proofs import answered, claim_due_row
 from fix_spine import Spine, catalogue
 from races_help import claim_one
 
+from idem import Answer
 from idem.outbox.domain.contract import Response
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Ambiguous, Outcome, Pending, Proof, Refused, Seen, Succeeded
-from idem.outbox.domain.provider import Question
+from idem.outbox.domain.outcomes import Proof, Seen
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import results
 from idem.outbox.settle.proofs import apply
 from idem.outbox.settle.results import Report
 from idem.outbox.worker import claim as claims
+from idem.outcomes import Ambiguous, Outcome, Pending, Refused, Succeeded
+from idem.sending import Question
 
 
 def stored(proof: Proof) -> StoredProof:

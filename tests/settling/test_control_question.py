@@ -13,12 +13,12 @@ from settling import shop
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.outcomes import Absent
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import clock
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
+from idem.outcomes import Absent
 from idem.reconciler import due
 from idem.reconciler.control_question import ControlQuestion, Doubt
 from idem.reconciler.lookup_claim import LookupClaim

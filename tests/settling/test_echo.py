@@ -9,8 +9,8 @@ from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, serving, with_events
 from settling.shop import cancelling, sends, standing
 
+from idem.decisions import Replay
 from idem.outbox.domain.contract import LookupRule
-from idem.outbox.domain.decisions import Replay
 
 
 async def cancelled(spine: Spine, **more: object) -> tuple[UUID, UUID]:

@@ -16,12 +16,12 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.domain.contract import CancelRule, Response
-from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk
-from idem.outbox.domain.provider import Question
 from idem.outbox.providers.account_check import AccountCheck
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.values import clock
+from idem.outcomes import Absent, Ambiguous, CouldNotAsk
+from idem.sending import Question
 from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.providers import Line
 

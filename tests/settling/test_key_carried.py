@@ -12,11 +12,11 @@ from fix_spine import BY_ID, KEYED, Spine, lookup
 from producers.application import Application, synced
 from settling import shop
 
+from idem.errors import OperatorRefused
 from idem.outbox.domain.contract import CancelRule, Contract, FrozenRequest, KeyRule, LookupRule
 from idem.outbox.operator import actions
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.request_parts import carried, named
-from idem.outbox.values.errors import OperatorRefused
 
 KEY = "0190aaaa-0000-7000-8000-000000000001"
 UNKEYED = replace(KEYED, key=KeyRule(), lookup=LookupRule(by_id=True), on_unsettleable="operator")

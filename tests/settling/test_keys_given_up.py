@@ -14,12 +14,13 @@ from fix_webhooks import Hooks, event, hooking, serving
 from settling.burned import burned
 from settling.shop import cancelling, standing, use
 
-from idem.outbox.domain.operation import Answer
+from idem import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import Succeeded
 
 
 @pytest.fixture

@@ -4,12 +4,13 @@ from fix_desk import Desk
 from fix_spine import Spine
 from settling.shop import cancels, count_lookups, sends, serve, standing, use
 
+from idem.decisions import Replay
 from idem.outbox.domain.contract import CancelRule, KeyRule
-from idem.outbox.domain.decisions import Replay
-from idem.outbox.domain.outcomes import Ambiguous, Seen
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import actions
 from idem.outbox.settle import results
 from idem.outbox.settle.results import Report
+from idem.outcomes import Ambiguous
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank.settings import CancelByKey

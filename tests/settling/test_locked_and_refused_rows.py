@@ -12,12 +12,12 @@ from fix_accept import Acceptor
 from fix_spine import Spine, operation
 from races_help import claim_one
 
+from idem import Answer
+from idem.decisions import Replay
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.domain.decisions import Replay
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import proofs
 from idem.outbox.settle import results as reports
@@ -25,6 +25,7 @@ from idem.outbox.settle.result_writer import Settler
 from idem.outbox.settle.results import Report
 from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 from idem.reconciler import stored as stored_work
 from idem.sweeper.daemon import Sweeper
 

@@ -10,11 +10,11 @@ from settling.shop import sends, use
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.outcomes import CouldNotAsk, NotExecuted
 from idem.outbox.values import clock
 from idem.outbox.worker import claim, exact_limits
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
+from idem.outcomes import CouldNotAsk, NotExecuted
 from idem.reconciler import due
 from idem.reconciler.control_question import ControlQuestion
 from idem.reconciler.lookups import Asker

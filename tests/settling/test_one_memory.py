@@ -13,8 +13,8 @@ import pytest
 from fix_spine import CONTRACT, KEYED, Spine
 from settling.shop import use
 
+from idem.decisions import Retrying
 from idem.outbox.domain.contract import Contract, KeyRule
-from idem.outbox.domain.decisions import Retrying
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.operator import ages, listing, locking
 from idem.outbox.settle.locked_rows import read_locked

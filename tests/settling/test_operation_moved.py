@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from fix_spine import Spine
 
+from idem.errors import ConfigError
 from idem.outbox.operator import actions
-from idem.outbox.values.errors import ConfigError
 from idem.reconciler import stored
 
 

@@ -9,11 +9,11 @@ from fix_spine import KEYED, Spine
 from settling.shop import cancels, count_lookups, sends, serve, use
 from structlog.testing import capture_logs
 
+from idem.decisions import Replay
 from idem.outbox.domain.contract import CancelRule, Strategy
-from idem.outbox.domain.decisions import Replay
 from idem.outbox.domain.outbox_row import OutboxRow
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Succeeded
 from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outcomes import Absent, CouldNotAsk, Look, Succeeded
 from idem.reconciler import strategies
 from idem.reconciler.lookup_claim import LookupClaim
 from idem.testing.bank import BankAccount as BankAccount

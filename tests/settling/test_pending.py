@@ -4,7 +4,7 @@ import pytest
 from fix_spine import Spine
 from settling.shop import DAY, HOUR, count_lookups, sends, use
 
-from idem.outbox.domain.decisions import InProgress, Replay
+from idem.decisions import InProgress, Replay
 
 PENDING = (60.0, 600.0, HOUR, 6.0 * HOUR, float(DAY))
 SLACK = 1.2

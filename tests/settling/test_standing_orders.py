@@ -7,12 +7,12 @@ import pytest
 from fix_spine import KEYLESS, Spine
 from settling.shop import sends, use
 
-from idem.outbox.domain.decisions import Replay
-from idem.outbox.domain.operation import Answer
+from idem import Answer
+from idem.decisions import Replay
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Refused, Succeeded
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply
+from idem.outcomes import Refused, Succeeded
 
 MAIL = "pay.keyless"
 

@@ -12,7 +12,7 @@ from fix_line import target, through
 from fix_processes import eventually, started
 from settling.shop import sends
 
-from idem.outbox.domain.outcomes import Ambiguous
+from idem.outcomes import Ambiguous
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 PROMISED, SOON = 3600, 6.0

@@ -13,10 +13,10 @@ from producers.application import Application, synced
 from settling import shop
 
 from idem.outbox.domain.contract import KeyRule, LookupRule, Response
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk
-from idem.outbox.domain.provider import Question
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.recovery.quarantine import lost
+from idem.outcomes import Absent, CouldNotAsk
+from idem.sending import Question
 from idem.sweeper.daemon import Sweeper
 
 KEY = "0190aaaa-0000-7000-8000-000000000001"

@@ -9,9 +9,9 @@ from settling import shop
 from settling.shop import lost
 
 from idem.outbox.domain.contract import ProviderRequest
-from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.operator import actions
 from idem.outbox.settle.rendering import Renderer
+from idem.outcomes import Succeeded
 from idem.testing.bank import BankAccount as BankAccount
 
 

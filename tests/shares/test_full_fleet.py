@@ -18,10 +18,10 @@ from shares.queues import plant
 from idem.outbox.calls.breaker import TRANSPORT_LIMIT
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.notify import CHANNEL
-from idem.outbox.domain.outcomes import NotExecuted
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import NotExecuted
 
 
 @asynccontextmanager

@@ -13,9 +13,9 @@ from fix_server import serving
 from fix_spine import Spine, catalogue
 from sqlalchemy import text
 
+from idem.errors import BodyInvalid, ConfigError, KeyInvalid, Unrenderable
 from idem.outbox.calls import http_call
 from idem.outbox.domain.contract import ProviderRequest
-from idem.outbox.values.errors import BodyInvalid, ConfigError, KeyInvalid, Unrenderable
 
 REFERENCES: list[Any] = [
     "a\u0000b", "\ud800", "x" * 100_000, "", " ", "\n", "\u202e", "💸", 2**70, -1, 1.5, True, None, [], {}, ["p"],

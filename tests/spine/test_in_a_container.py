@@ -11,8 +11,8 @@ import fix_container
 import fix_database
 import fix_spine
 
+from idem.decisions import Replay, Unknown
 from idem.migrations import runner
-from idem.outbox.domain.decisions import Replay, Unknown
 
 
 async def test_an_unknown_call_is_settled_after_its_database_was_killed(tmp_path: Path) -> None:

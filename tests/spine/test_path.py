@@ -5,7 +5,7 @@ import json
 import pytest
 from fix_spine import Spine
 
-from idem.outbox.domain.decisions import Accepted, InProgress, Mismatch, Replay, Retrying, Unknown
+from idem.decisions import Accepted, InProgress, Mismatch, Replay, Retrying, Unknown
 
 BOTH = pytest.mark.parametrize("kind", ["keyed", "keyless"])
 

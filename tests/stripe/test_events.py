@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from fix_stripe import Shop, event, shop
 
+from idem.decisions import Accepted, Replay
 from idem.outbox.database.pool import Database
-from idem.outbox.domain.decisions import Accepted, Replay
 from idem.testing.bank import WebhookOrder
 
 DAY = 86400

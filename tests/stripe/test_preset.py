@@ -10,11 +10,11 @@ from fix_stripe import KEY, SECRET, configured
 from fix_stripe_sdk import writes
 
 from idem import Idem
+from idem.errors import ConfigError
 from idem.outbox.config import Configuration, explain, load
 from idem.outbox.domain.contract import Response
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.values.errors import ConfigError
+from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 
 ENV = {"STRIPE_SECRET_KEY": KEY, "STRIPE_WEBHOOK_SECRET": SECRET}
 MONEY = frozenset(

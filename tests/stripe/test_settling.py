@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from fix_stripe import Shop, shop
 
+from idem.decisions import Replay
 from idem.outbox.database.pool import Database
-from idem.outbox.domain.decisions import Replay
 
 DAY = 86400
 

@@ -12,7 +12,7 @@ from fix_server import Asked, served
 from fix_stripe import KEY, configured
 
 from idem.outbox.domain.contract import ProviderRequest
-from idem.outbox.domain.provider import Question
+from idem.sending import Question
 
 PROVIDER_KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 VERSION = "2026-10-28.endive"

@@ -17,7 +17,7 @@ import pytest
 from fix_desk import Desk
 from fix_processes import Clock, eventually, started
 
-from idem.outbox.domain.outcomes import Ambiguous
+from idem.outcomes import Ambiguous
 
 YEAR = 366 * 86400.0
 DAEMONS = ("worker", "sweeper", "reconciler", "api", "webhooks")

@@ -13,7 +13,7 @@ from fix_processes import Clock, eventually, started
 from fix_source import trees
 
 from idem.outbox.calls import known_object
-from idem.outbox.domain.outcomes import Ambiguous
+from idem.outcomes import Ambiguous
 from idem.reconciler import due
 
 YEAR = 366 * 86400.0

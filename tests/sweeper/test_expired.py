@@ -11,13 +11,14 @@ from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Contract
-from idem.outbox.domain.outcomes import Absent, Seen, Succeeded, name
+from idem.outbox.domain.outcomes import Seen, name
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import decide
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.settle.proofs import change_one
 from idem.outbox.settle.results import Report, settle
+from idem.outcomes import Absent, Succeeded
 from idem.sweeper.daemon import Sweeper
 
 SECONDS = "SELECT extract(epoch FROM quiet_after - %(until)s)::float8 FROM idem.outbox WHERE intent_id = %(i)s"

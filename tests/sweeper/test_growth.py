@@ -6,16 +6,16 @@ from uuid import UUID
 import pytest
 from fix_settings import with_constants
 
+from idem import Answer
+from idem.errors import OperatorRefused
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Outcome, Refused, Succeeded
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator.actions import cancel
 from idem.outbox.settle.proofs import apply
-from idem.outbox.values.errors import OperatorRefused
+from idem.outcomes import Outcome, Refused, Succeeded
 from idem.sweeper.daemon import Sweeper
 
 BOUNDED = {

@@ -14,16 +14,17 @@ from fix_spine import catalogue as spine_catalogue
 from psycopg import AsyncConnection
 from sqlalchemy import Engine
 
+from idem.decisions import Accepted, Expired, InProgress, Retrying
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Accepted, Expired, InProgress, Retrying
-from idem.outbox.domain.outcomes import Seen, Succeeded
+from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle import decide, gate, pages
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.settle.results import Report
 from idem.outbox.settle.results import settle as settle_reports
+from idem.outcomes import Succeeded
 from idem.sweeper.daemon import Sweeper
 from idem.sweeper.retention import prune_keys
 

@@ -6,14 +6,14 @@ import psycopg
 import pytest
 from fix_settings import with_constants
 
+from idem import Answer
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply
+from idem.outcomes import Succeeded
 from idem.sweeper.daemon import Sweeper
 
 PAST = "UPDATE idem.idempotency_keys SET expires_at = statement_timestamp() - interval '1 second'"

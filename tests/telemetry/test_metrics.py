@@ -10,8 +10,8 @@ from fix_source import ROOT, trees
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 
-from idem.outbox.domain.decisions import Expired, InProgress, Replay
-from idem.outbox.domain.operation import Answer
+from idem import Answer
+from idem.decisions import Expired, InProgress, Replay
 from idem.outbox.domain.problem_catalogue import PROBLEMS
 from idem.outbox.observe import after_commit, metrics, telemetry
 from idem.outbox.observe.after_commit import Moved

@@ -14,8 +14,8 @@ from settling.shop import use
 from sqlalchemy import create_engine
 from structlog.testing import capture_logs
 
+from idem.decisions import Accepted
 from idem.outbox.domain.contract import EventRule
-from idem.outbox.domain.decisions import Accepted
 from idem.outbox.operator import confirmation
 from idem.outbox.providers import tracing
 from idem.sweeper.daemon import Sweeper

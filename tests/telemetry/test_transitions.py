@@ -10,12 +10,13 @@ from fix_desk import Desk
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from idem.outbox.domain.decisions import Accepted, InProgress, Retrying
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Seen, Succeeded, failure
+from idem.decisions import Accepted, InProgress, Retrying
+from idem.outbox.domain.outcomes import Seen, failure
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import decide
 from idem.outbox.settle.proofs import change_one
+from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Succeeded
 from idem.sweeper.daemon import Sweeper
 
 KEY = "customer@example.org"

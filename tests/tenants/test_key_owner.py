@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from producers.application import Application, synced
 
 from idem import Answer, Idem
+from idem.decisions import Mismatch, Replay
+from idem.errors import ConfigError, ParamsInvalid
 from idem.outbox import config
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Mismatch, Replay
 from idem.outbox.tenants import tokens
-from idem.outbox.values.errors import ConfigError, ParamsInvalid
 
 NAME = "pay.keyed"
 

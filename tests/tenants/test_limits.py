@@ -10,10 +10,11 @@ from fix_spine import Spine
 from hypothesis import given
 from hypothesis import strategies as st
 
+from idem.decisions import Accepted, Decision, Replay
 from idem.outbox.accept.prepare import prepare
 from idem.outbox.api import store
 from idem.outbox.config.http_settings import ApiSettings
-from idem.outbox.domain.decisions import Accepted, Decision, Limited, Replay
+from idem.outbox.domain.decisions import Limited
 from idem.outbox.tenants import limits
 from idem.outbox.tenants.limits import Bucket, TenantLimits
 from idem.sweeper.daemon import Sweeper

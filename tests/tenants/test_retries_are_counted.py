@@ -16,8 +16,8 @@ from fix_spine import Spine
 from prometheus_client import REGISTRY
 
 from idem import Answer, Idem
+from idem.errors import ParamsInvalid
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.values.errors import ParamsInvalid
 from idem.outcomes import Succeeded
 from idem.sweeper.daemon import Sweeper
 

@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 import pytest
 from fix_desk import Desk
 
+from idem.errors import OperatorRefused
 from idem.outbox.database.pool import Database
 from idem.outbox.tenants import tokens
-from idem.outbox.values.errors import OperatorRefused
 
 
 async def test_a_token_is_shown_once_and_stored_as_a_hash(desk: Desk) -> None:

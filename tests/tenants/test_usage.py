@@ -13,10 +13,10 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from idem.cli import tenants
+from idem.decisions import Accepted
 from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import AWAY, Database
-from idem.outbox.domain.decisions import Accepted
 from idem.outbox.tenants.limits import TenantCounter, TenantLimits
 from idem.sweeper.daemon import Sweeper
 

@@ -15,12 +15,12 @@ from fix_webhooks import OTHERS, Hooks, event, signed
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
+from idem.decisions import Accepted, Decision, Retrying
+from idem.errors import WebhookRefused
 from idem.outbox.domain.contract import KeyRule, LookupRule
-from idem.outbox.domain.decisions import Accepted, Decision, Retrying
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.settle.rendering import Renderer
-from idem.outbox.values.errors import WebhookRefused
+from idem.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 from idem.reconciler.webhooks.delivery import verified
 from idem.reconciler.webhooks.ingest import ingest
 

@@ -15,7 +15,7 @@ from fix_desk import Desk
 from fix_spine import Spine, catalogue
 from fix_webhooks import FIRST, free_port, serving, with_events
 
-from idem.outbox.domain.decisions import Replay
+from idem.decisions import Replay
 from idem.testing.bank import Bank, BankSettings, WebhookOrder
 from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank.records import WebhookSent

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.outcomes import Refused, Succeeded
 from idem.outbox.domain.webhook import WebhookReply
 from idem.outbox.providers import batches, response
 from idem.outbox.providers import events as reading
@@ -21,6 +20,7 @@ from idem.outbox.providers.outcome_rules import Condition, Rule, Says
 from idem.outbox.providers.reading import Facts
 from idem.outbox.providers.webhook_settings import WebhookSettings
 from idem.outbox.values import json_pointer
+from idem.outcomes import Refused, Succeeded
 
 P = json_pointer.parse
 LIST = READER.model_copy(update={"event_id": (P("/id"),), "events": P("/events")})

@@ -13,16 +13,16 @@ from fix_spine import KEYED, Spine
 from fix_webhooks import READER, Hooks, event, hooking, serving
 from settling.shop import cancelling, sends, standing
 
+from idem import Answer
+from idem.errors import OperatorRefused
 from idem.outbox.domain.contract import EventRule
-from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.domain.webhook import Event
 from idem.outbox.operator import actions, locking
 from idem.outbox.settle import decide, later_facts, proofs
 from idem.outbox.values import json_pointer
-from idem.outbox.values.errors import OperatorRefused
+from idem.outcomes import Succeeded
 from idem.reconciler.webhooks import hints
 
 

@@ -13,11 +13,12 @@ from fix_webhooks import Hooks, event, hooking, serving
 from settling.shop import cancelling, standing
 from webhooks.refunds import REFUNDED, told
 
-from idem.outbox.domain.operation import Answer
+from idem import Answer
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Proof, Refused, Seen, Succeeded
+from idem.outbox.domain.outcomes import Proof, Seen
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import store
+from idem.outcomes import Refused, Succeeded
 from idem.reconciler import attempts
 from idem.sweeper.daemon import Sweeper, SweeperSettings
 

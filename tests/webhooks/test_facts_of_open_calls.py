@@ -9,8 +9,8 @@ from fix_desk import Desk
 from fix_webhooks import Hooks, event, hooking
 from webhooks.refunds import again, knowing_refunds, told
 
-from idem.outbox.domain.outcomes import NotExecuted, Succeeded
-from idem.outbox.values.errors import OperatorRefused
+from idem.errors import OperatorRefused
+from idem.outcomes import NotExecuted, Succeeded
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from fix_desk import Desk
 from fix_spine import Spine
 from fix_webhooks import READER, Hooks, event, serving
 
+from idem.decisions import Retrying
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.domain.contract import EventRule
-from idem.outbox.domain.decisions import Retrying
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Refused, Succeeded
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.values import json_pointer
+from idem.outcomes import Ambiguous, NotExecuted, Outcome, Refused, Succeeded
 from idem.reconciler.daemon import Reconciler
 
 DONE = ("completed", None)

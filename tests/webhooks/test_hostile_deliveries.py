@@ -8,11 +8,11 @@ import pytest
 from fix_desk import Desk
 from fix_webhooks import Hooks, hooking, signed
 
+from idem.errors import Unrenderable
 from idem.outbox.providers import events as reading
 from idem.outbox.providers.body_encoding import encoded
 from idem.outbox.providers.reading import Facts
 from idem.outbox.providers.webhook_settings import WebhookSettings
-from idem.outbox.values.errors import Unrenderable
 from idem.outbox.values.json_pointer import parse
 
 DEEP = "[" * 900 + "]" * 900

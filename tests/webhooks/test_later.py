@@ -9,9 +9,9 @@ from fix_webhooks import Hooks, event
 from settling.shop import cancelling
 from webhooks.refunds import again, knowing_refunds, told
 
-from idem.outbox.domain.outcomes import NotExecuted
+from idem.errors import OperatorRefused
 from idem.outbox.operator import actions
-from idem.outbox.values.errors import OperatorRefused
+from idem.outcomes import NotExecuted
 from idem.reconciler.webhooks import waiting_events
 
 

@@ -17,7 +17,6 @@ from fix_webhooks import OTHERS, READER, Hooks, event, secret, serving, signed
 from prometheus_client import REGISTRY
 
 from idem.outbox.domain.contract import LookupRule
-from idem.outbox.domain.outcomes import NotExecuted
 from idem.outbox.domain.webhook import Scheme, Webhook
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says
@@ -25,6 +24,7 @@ from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, parse_template
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures
 from idem.outbox.values import json_pointer
+from idem.outcomes import NotExecuted
 
 P = json_pointer.parse
 HOUR, DAY, YEAR = 3600.0, 86_400.0, 365 * 86_400.0

@@ -12,7 +12,7 @@ from fix_desk import Desk
 from fix_webhooks import KEYS, Hooks, event, serving, with_events
 
 from idem.outbox.config.settings import ReconcilerSettings
-from idem.outbox.domain.outcomes import Succeeded
+from idem.outcomes import Succeeded
 from idem.reconciler.daemon import Reconciler
 
 ROUNDS = 200 if layers.thorough() else 40

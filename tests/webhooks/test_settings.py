@@ -7,9 +7,9 @@ import pytest
 from fix_desk import Desk, run
 from fix_webhooks import FIRST, KEYS, OTHERS, SECOND
 
+from idem.errors import ConfigError
 from idem.outbox.config import explain, load
 from idem.outbox.providers.contract_checks import Finding
-from idem.outbox.values.errors import ConfigError
 
 WEBHOOK = '[providers.bank.webhook]\nkey = "/data/reference"\n'
 HAS_SECRETS = '[providers.bank.accounts.main.webhook]\nsecrets = [{env = "HOOK"}, {env = "NEXT"}]\n'

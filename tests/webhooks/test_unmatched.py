@@ -10,10 +10,10 @@ from webhooks.unmatched import DAYS, Change, grow_old, letters, like_ours
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain.contract import EventRule
-from idem.outbox.domain.outcomes import NotExecuted
 from idem.outbox.operator import ages
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.http import HttpProvider
+from idem.outcomes import NotExecuted
 from idem.sweeper.daemon import Sweeper
 
 TAG = DeploymentTag(at="/deployment", key_at="/ours/key")

@@ -162,7 +162,7 @@ async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
         told = await later_facts.record_fact(
             connection, row["id"], intent, refunded, token=uuid4(), status="refunded", fields={}, explained=True
         )
-        assert told == "told"
+        assert told == "emitted"
         meeting = asyncio.create_task(late())
         await asyncio.sleep(0.2)
     assert await meeting == "applied"

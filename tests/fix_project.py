@@ -74,7 +74,6 @@ def pay(engine, order, key):
 
 CONFTEST = """
 import pytest
-from fix_database import engine_of
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -87,7 +86,7 @@ def noted(url):
 
 
 def engine_of(url):
-    return engine_of(url)
+    return create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from idem.testing.bank.order import FAULT_MEMBER, BankOrder
 from idem.testing.bank.records import Payment, Remembered, Voided
 from idem.testing.bank.settings import BankAccount, SecondRequest
 from idem.testing.bank.shape import BankLook, BankShape, answered
-from idem.testing.bank.state import BankState, Execution
+from idem.testing.bank.state import BankExecution, BankState
 
 LIMIT = 100
 LIMIT_MAX = 1000
@@ -37,7 +37,7 @@ class Payments:
         if record.key is not None:
             self._state.cache.remember(Remembered.of(record))
 
-    async def serve(self, work: Execution) -> BankAnswer:
+    async def serve(self, work: BankExecution) -> BankAnswer:
         """Work on a request."""
         order, account = work.order, work.account
         if order.asks == "cancel":
@@ -65,7 +65,7 @@ class Payments:
             case _:
                 return refusal(404, "not_found", "There is no such resource.")
 
-    async def _create(self, work: Execution) -> BankAnswer:
+    async def _create(self, work: BankExecution) -> BankAnswer:
         order, account = work.order, work.account
         if (wrong := _wrong(order) if account.shape is None else _wrong_key(order)) is not None:
             return wrong
@@ -85,7 +85,7 @@ class Payments:
                 case CacheDecision.EXECUTE:
                     return await self._execute(work)
 
-    async def _execute(self, work: Execution) -> BankAnswer:
+    async def _execute(self, work: BankExecution) -> BankAnswer:
         await self._state.stall(work.fault)
         if work.order.key is not None and self._state.cache.canceled(work.account, work.order.key):
             return _called_off()
@@ -107,13 +107,13 @@ class Payments:
         await work.acted(payment, ())
         return BankAnswer(payment.answer_status, payment.answer_body.encode(), {}, "made", payment.id)
 
-    async def _canceled(self, work: Execution) -> BankAnswer:
+    async def _canceled(self, work: BankExecution) -> BankAnswer:
         answer, ended = await self._cancelling.serve(work.order, work.account, work.number)
         for payment, line in ended:
             await work.acted(payment, [line])
         return answer
 
-    def _drawn_up(self, work: Execution) -> Payment:
+    def _drawn_up(self, work: BankExecution) -> Payment:
         order, account, fault, plan = work.order, work.account, work.fault, work.plan
         params = dict(order.params or {})
         now = self._state.clock.now() + work.delay

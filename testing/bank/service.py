@@ -15,7 +15,7 @@ from idem.testing.bank.payments import Payments
 from idem.testing.bank.records import Changed, EndedRequest, Payment, Received, Record, Voided
 from idem.testing.bank.script import Event, Happening, ScriptStep
 from idem.testing.bank.settings import BankAccount, BankApi
-from idem.testing.bank.state import BankState, Execution
+from idem.testing.bank.state import BankExecution, BankState
 from idem.testing.bank.stripe.service import StripeService
 from idem.testing.bank.webhooks import Webhooks
 from idem.testing.bank.wire import Incoming, WireReply
@@ -135,7 +135,7 @@ class BankService:
 
         assert order.account is not None
         api = self._stripe if order.account.api is BankApi.STRIPE else self._payments
-        answer = await api.serve(Execution(order, order.account, request.id, step.fault, acted))
+        answer = await api.serve(BankExecution(order, order.account, request.id, step.fault, acted))
         if answer.status < 400 or answer.effect is not None:
             match plan.answer:
                 case "500" if answer.status != 500:

@@ -55,7 +55,7 @@ class BankState:
 
 
 @dataclass(frozen=True)
-class Execution:
+class BankExecution:
     """One request that is worked on. `acted` is awaited when an effect stands in the log and nothing is answered yet:
     with the payment that it is about, and what else was written of it."""
 

@@ -11,7 +11,7 @@ from idem.testing.bank.order import FORM, BankOrder
 from idem.testing.bank.payments import KEY_MAX
 from idem.testing.bank.records import Changed, Payment, Received, Remembered
 from idem.testing.bank.settings import BankAccount, SecondRequest
-from idem.testing.bank.state import BankState, Execution
+from idem.testing.bank.state import BankExecution, BankState
 from idem.testing.bank.stripe import refusals
 from idem.testing.bank.stripe.draft import Course, Draft
 from idem.testing.bank.stripe.events import event, request_id
@@ -38,7 +38,7 @@ class StripeService:
             encoded(event(self._state.register, account, change)) if self._state.register.is_current(change) else None
         )
 
-    async def serve(self, work: Execution) -> BankAnswer:
+    async def serve(self, work: BankExecution) -> BankAnswer:
         """Work on a request."""
         order, account = work.order, work.account
         try:
@@ -60,7 +60,7 @@ class StripeService:
         }
         return replace(answer, headers={**headers, **answer.headers})
 
-    async def _write(self, work: Execution) -> BankAnswer:
+    async def _write(self, work: BankExecution) -> BankAnswer:
         order, account = work.order, work.account
         params, key = _params(order), order.key
         if key is not None and len(key) > KEY_MAX:
@@ -80,7 +80,7 @@ class StripeService:
                 case CacheDecision.EXECUTE:
                     return await self._execute(work, params)
 
-    async def _execute(self, work: Execution, params: Mapping[str, Any]) -> BankAnswer:
+    async def _execute(self, work: BankExecution, params: Mapping[str, Any]) -> BankAnswer:
         order, account, plan = work.order, work.account, work.plan
         await self._state.stall(work.fault)
         now = self._state.clock.now()

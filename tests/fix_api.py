@@ -77,8 +77,7 @@ async def client(
     spine: Spine, tenant: str = "t", settings: ApiSettings | None = None, catalogue: Catalogue | None = None
 ) -> AsyncIterator[Client]:
     """An API of its own with a client of this tenant."""
-    async with spine.database.connection() as connection:
-        _, token = await tokens.create(connection, tenant, "test")
+    _, token = await spine.run(tokens.create, tenant, "test")
     async with (
         running(spine.url, catalogue or spine.catalogue, settings) as (api, url),
         httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60, limits=KEPT) as http,

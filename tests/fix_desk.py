@@ -11,25 +11,26 @@ from typing import Any
 from unittest import mock
 from uuid import UUID, uuid4
 
+import pytest
 from fix_spine import Spine
+from fix_steps import claim_one, report, settle
 
 from idem import Answer
 from idem.cli.main import main
-from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Proof, Seen
+from idem.outbox.domain.outcomes import Proof
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator import actions, dead_letters
 from idem.outbox.settle import results
 from idem.outbox.settle.proofs import store
 from idem.outbox.settle.rendering import Renderer
-from idem.outbox.settle.results import Report
-from idem.outbox.values import clock
-from idem.outbox.worker import claim as claims
+from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker.claim import Claim
-from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Succeeded
 
 CONFIGURATION = Path(__file__).with_name("desk_configuration.toml").read_text()
+
+Texts = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -53,21 +54,12 @@ class Desk:
     environment: dict[str, str]
 
     async def claim(self, *, lease: float = 30) -> Claim:
-        name, _ = lane_names(self.spine.catalogue)["keyed", "keyed"]
-        async with self.spine.database.connection() as connection:
-            (row,) = await claims.claim(
-                connection, name, token=uuid4(), holder="worker-1", lease=lease, limit=1, now=clock.boottime()
-            )
-        return row
+        return await claim_one(self.spine, lease=lease)
 
     async def settle(self, claimed: Claim, outcome: Outcome) -> None:
-        answer = Answer(201, b'{"worker": true}') if isinstance(outcome, Succeeded | Refused) else None
-        terms = self.spine.catalogue.terms("pay.keyed", "keyed")
-        assert terms is not None
         while True:
             try:
-                async with self.spine.database.connection() as connection:
-                    await results.settle(connection, [Report(claimed.row, outcome, Seen(500), terms, answer)])
+                await settle(self.spine, report(self.spine, claimed, outcome, status=500))
                 return
             except results.RowIsLocked:  # as the settler does
                 await asyncio.sleep(0.02)
@@ -122,15 +114,13 @@ class Desk:
             "SELECT l.seen, n.version FROM idem.dead_letters l JOIN idem.intents n ON n.id = l.intent_id"
             " WHERE l.id = %(l)s", l=letter,
         )  # fmt: skip
-        async with self.spine.database.connection() as connection:
-            await dead_letters.close_dead_letter(connection, letter, by="ada", reason="known", **row)
+        await self.spine.run(dead_letters.close_dead_letter, letter, by="ada", reason="known", **row)
 
     async def store_proof(self, intent: UUID, proof: Proof) -> None:
         """A proof that nobody could apply yet."""
         row = await self.spine.row_if_any(intent)
         found = StoredProof(uuid4(), "webhook", proof, Answer(201, b"{}"))
-        async with self.spine.database.connection() as connection:
-            assert await store(connection, row["id"], found, Evidence("webhook", "webhook", "succeeded")) == "stored"
+        assert await self.spine.run(store, row["id"], found, Evidence("webhook", "webhook", "succeeded")) == "stored"
 
     async def version(self, intent: UUID) -> int:
         row = await self.spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent)
@@ -149,15 +139,37 @@ class Desk:
                 connection, self.spine.catalogue, intent, by=by, reason=reason, **arguments
             )
 
+    async def refuses(self, match: str, action: str, intent: UUID, **options: Any) -> None:
+        """The act is refused with these words."""
+        with pytest.raises(OperatorRefused, match=match):
+            await self.act(action, intent, **options)
+
     async def state(self, intent: UUID) -> tuple[str, str | None]:
         """The intent's state and its row's status."""
         row = await self.spine.row_if_any(intent)
         found = await self.spine.one("SELECT state FROM idem.intents WHERE id = %(i)s", i=intent)
         return found["state"], row["status"] if row else None
 
-    async def cli(self, *arguments: object, answer: str = "") -> Result:
-        """Run a command in this process; `answer` is what the person types."""
-        return await asyncio.to_thread(run, [str(each) for each in arguments], self.environment, answer)
+    async def alive(self, kind: str) -> bool:
+        """Whether a daemon of this kind has begun and not ended."""
+        return bool(await self.spine.all("SELECT FROM idem.daemons WHERE kind = %(k)s AND ended_at IS NULL", k=kind))
+
+    async def settled(self, intent: UUID) -> bool:
+        return (await self.state(intent))[0] == "completed"
+
+    async def cli(
+        self, *arguments: object, answer: str = "", code: int | None = None, out: Texts = (), err: Texts = ()
+    ) -> Result:
+        """Run a command in this process; `answer` is what the person types.
+
+        It exits with this code, and what it writes to stdout and stderr has these texts, where they are given.
+        """
+        result = await asyncio.to_thread(run, [str(each) for each in arguments], self.environment, answer)
+        assert code in (None, result.code), result
+        for texts, written in ((out, result.out), (err, result.err)):
+            for text in (texts,) if isinstance(texts, str) else texts:
+                assert text in written, result
+        return result
 
 
 def run(arguments: list[str], environment: dict[str, str], answer: str = "") -> Result:

@@ -9,7 +9,8 @@ from urllib.request import urlopen
 from uuid import UUID
 
 from fix_desk import Desk
-from group.conftest import Command, command, eventually
+from fix_waiting import until
+from group.conftest import Command, command
 
 from idem.outbox.tenants import tokens
 
@@ -21,7 +22,7 @@ async def running(
     """`idem run` on the desk's database and bank, all daemons alive."""
     arguments = ("run", "--port", str(port), "--log", "json", *options)
     async with command(*arguments, env=desk.environment | env, prefix=prefix) as group:
-        await eventually(lambda: alive(desk, {"worker", "sweeper", "reconciler"}))
+        await until(lambda: alive(desk, {"worker", "sweeper", "reconciler"}))
         yield group
 
 
@@ -74,6 +75,5 @@ def metrics(port: int) -> str:
 
 async def authorized(desk: Desk) -> dict[str, str]:
     """The headers of a client that has a token."""
-    async with desk.spine.database.connection() as connection:
-        _, token = await tokens.create(connection, "t", "test")
+    _, token = await desk.spine.run(tokens.create, "t", "test")
     return {"Authorization": f"Bearer {token}"}

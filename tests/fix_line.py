@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -43,8 +42,7 @@ class Line:
 async def through_a_line(spine: Spine, **settings: int | float) -> AsyncIterator[tuple[Client, Line]]:
     """An API whose database is behind a line that can be cut."""
     line = Line()
-    async with spine.database.connection() as connection:
-        _, token = await tokens.create(connection, "t", "outage")
+    _, token = await spine.run(tokens.create, "t", "outage")
     async with Proxy(target(spine.url), line) as proxy:
         asked = ApiSettings.model_validate({"timeout": 1, "pool": 4, **settings})
         async with (
@@ -73,14 +71,6 @@ async def database_proxy(spine: Spine) -> AsyncIterator[tuple[Proxy, str]]:
     """A proxy in front of this test's PostgreSQL, and the URL through it."""
     async with Proxy(target(spine.url)) as proxy:
         yield proxy, through(spine.url, proxy)
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
-    """Wait for something to become true."""
-    ends = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < ends, "it did not happen"
-        await asyncio.sleep(0.05)
 
 
 KEY = b"K\x00\x00\x00\x0c"

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,14 +69,6 @@ def stepped(tmp_path: Path) -> Clock:
     clock = Clock(place / "step", {"PYTHONPATH": str(place), "STEPPED_BY": str(place / "step")})
     clock.step(0)
     return clock
-
-
-async def eventually(check: Callable[[], Awaitable[Any]], what: str = "it", seconds: float = 60) -> None:
-    """Wait until it is so; the bound is only there to fail."""
-    until = asyncio.get_running_loop().time() + seconds
-    while not await check():
-        assert asyncio.get_running_loop().time() < until, f"{what} did not come"
-        await asyncio.sleep(0.05)
 
 
 @contextlib.asynccontextmanager

@@ -59,8 +59,7 @@ class Restorable:
 
     async def recover_lost(self) -> Quarantined:
         """What `idem recover --lost` does."""
-        async with self.spine.database.connection() as connection:
-            return await lost(connection, self.spine.catalogue, by="ann", reason="restored")
+        return await self.spine.run(lost, self.spine.catalogue, by="ann", reason="restored")
 
     async def sweep(self) -> None:
         await Sweeper(self.spine.database, self.spine.catalogue).run_once()

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from fix_accept import Acceptor
 from fix_database import ENVIRONMENT, engine_of
-from psycopg.rows import dict_row
+from fix_tables import Tables
+from fix_waiting import stopping
 
 from idem import Answer
 from idem.decisions import Accepted, Decision
@@ -31,7 +32,7 @@ from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import json_pointer
 from idem.outbox.worker import worker
 from idem.reconciler.daemon import Reconciler, ReconcilerPass
-from idem.testing import stepping
+from idem.sweeper.daemon import Sweeper, SweepResult
 from idem.testing.bank import Bank, BankAccount, BankFault, BankSettings, ScriptStep
 
 Faults = Iterable[str | BankFault | ScriptStep | dict[str, Any] | None]
@@ -83,10 +84,9 @@ def operation(name: str, provider: str, **changes: Any) -> OperationSpec:
 
 
 @dataclass
-class Spine:
-    """Handles of one test. `advance` moves every time of every row into the past, as if it had passed."""
+class Spine(Tables):
+    """Handles of one test."""
 
-    database: Database
     bank: Bank
     catalogue: Catalogue
     acceptor: Acceptor
@@ -113,69 +113,58 @@ class Spine:
         await self.work(**bank)
         return intent
 
-    async def work(self, *, after: float = 0, faults: Faults = (), match: Any = None) -> worker.WorkerPass:
-        """One pass of a worker, `after` so many seconds. The next requests that match meet these faults of the bank."""
+    async def work(
+        self, *, after: float = 0, faults: Faults = (), match: Any = None, times: int = 1
+    ) -> worker.WorkerPass:
+        """A pass of a worker, `after` so many seconds, or several; the last of them is returned.
+
+        The next requests that match meet these faults of the bank.
+        """
         if faults:
             self.bank.script(match, faults)
+        for _ in range(times):
+            if after:
+                await self.advance(after)
+            async with stopping(worker.Worker(self.database, self.catalogue, self.settings)) as one:
+                done = await one.run_once()
+        return done
+
+    async def reconcile(self, *, after: float = 0, times: int = 1, **options: Any) -> ReconcilerPass:
+        """A pass of a reconciler, `after` so many seconds, or several; the last of them is returned."""
+        settings = ReconcilerSettings(lease=self.lease)
+        for _ in range(times):
+            if after:
+                await self.advance(after)
+            async with stopping(Reconciler(self.database, self.catalogue, settings, slots=4, margin=1)) as one:
+                done = await one.run_once(**options)
+        return done
+
+    async def sweep(self, *, after: float = 0) -> SweepResult:
+        """One pass of a sweeper, `after` so many seconds."""
         if after:
             await self.advance(after)
-        one = worker.Worker(self.database, self.catalogue, self.settings)
-        try:
-            return await one.run_once()
-        finally:
-            await one.close()
+        return await Sweeper(self.database, self.catalogue).run_once()
 
-    async def reconcile(self, *, after: float = 0, **options: Any) -> ReconcilerPass:
-        """One pass of a reconciler, `after` so many seconds."""
-        if after:
-            await self.advance(after)
-        one = Reconciler(self.database, self.catalogue, ReconcilerSettings(lease=self.lease), slots=4, margin=1)
-        try:
-            return await one.run_once(**options)
-        finally:
-            await one.close()
+    async def expect(self, intent: UUID, **expected: Any) -> None:
+        """As of `Tables`; `effects` is the number of payments that the bank has made."""
+        if "effects" in expected:
+            assert self.effects() == expected.pop("effects")
+        await super().expect(intent, **expected)
 
-    async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass for every row."""
-        async with self.database.connection() as connection:
-            await stepping.advance(connection, seconds)
+    def provider(self, kind: str = "keyed") -> HttpProvider:
+        found = self.catalogue.providers[kind]
+        assert isinstance(found, HttpProvider)
+        return found
 
-    async def all(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
-        async with self.database.connection() as connection:
-            cursor = connection.cursor(row_factory=dict_row)
-            return await (await cursor.execute(sql, parameters)).fetchall()
+    def change(self, kind: str, **changes: Any) -> None:
+        """The provider of this kind has other fields from now on."""
+        known = self.catalogue.providers
+        self.catalogue = replace(self.catalogue, providers={**known, kind: replace(known[kind], **changes)})
 
-    async def one(self, sql: str, **parameters: Any) -> dict[str, Any]:
-        rows = await self.all(sql, **parameters)
-        assert len(rows) == 1, rows
-        return rows[0]
-
-    async def execute(self, sql: str, parameters: Any = None) -> None:
-        async with self.database.connection() as connection:
-            await connection.execute(sql, parameters)
-
-    async def row(self, intent: UUID) -> dict[str, Any]:
-        return await self.one("SELECT * FROM idem.outbox WHERE intent_id = %(i)s", i=intent)
-
-    async def row_if_any(self, intent: UUID) -> dict[str, Any] | None:
-        rows = await self.all("SELECT * FROM idem.outbox WHERE intent_id = %(i)s", i=intent)
-        return rows[0] if rows else None
-
-    async def key(self, intent: UUID) -> dict[str, Any]:
-        return await self.one("SELECT * FROM idem.idempotency_keys WHERE intent_id = %(i)s", i=intent)
-
-    async def letters(self, intent: UUID, *, open: bool = True) -> list[str]:
-        rows = await self.all(
-            "SELECT reason FROM idem.dead_letters WHERE intent_id = %(i)s AND (resolved_at IS NULL) = %(o)s"
-            " ORDER BY reason", i=intent, o=open,
-        )  # fmt: skip
-        return [row["reason"] for row in rows]
-
-    async def evidence(self, intent: UUID) -> list[tuple[str, str, str | None]]:
-        rows = await self.all(
-            "SELECT source, kind, outcome FROM idem.evidence WHERE intent_id = %(i)s ORDER BY id", i=intent
-        )
-        return [(row["source"], row["kind"], row["outcome"]) for row in rows]
+    def operate(self, name: str, **changes: Any) -> None:
+        """This operation has other fields from now on."""
+        known = self.catalogue.operations
+        self.catalogue = replace(self.catalogue, operations={**known, name: replace(known[name], **changes)})
 
     def effects(self) -> int:
         """Payments that the bank has made, whoever asked for them."""

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ import stripe
 from fix_accept import Acceptor
 from fix_database import ENVIRONMENT, engine_of
 from fix_spine import Spine
+from fix_waiting import until
 from fix_webhooks import free_port, serving
 
 from idem.decisions import Accepted, Decision
@@ -121,14 +122,6 @@ class Shop(Spine):
             answer = await http.post(self.hooks, content=body, headers=signed(body))
         assert answer.status_code == 200, answer.text
         return str(answer.json()["verdict"])
-
-
-async def until(check: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
-    for _ in range(int(seconds * 50)):
-        if await check():
-            return
-        await asyncio.sleep(0.02)
-    raise TimeoutError(f"not within {seconds} s")
 
 
 def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from fix_server import Asked, served
+from fix_waiting import until_it_holds
 
 from idem.testing.bank import Bank, BankAccount, BankSettings
 
@@ -38,6 +39,12 @@ def open_bank(log_path: Path) -> Iterator[Open]:
             return stack.enter_context(Bank(BankSettings(**given)).in_thread())
 
         yield open_
+
+
+@pytest.fixture
+def bank(open_bank: Open) -> Bank:
+    """A bank with one account."""
+    return open_bank()
 
 
 @pytest.fixture
@@ -143,10 +150,7 @@ class Receiver:
         return self.statuses.pop(0) if self.statuses else 204, b""
 
     def wait(self, count, seconds=6.0):
-        end = time.monotonic() + seconds
-        while len(self.got) < count:
-            assert time.monotonic() < end, f"only {len(self.got)} webhooks of {count}"
-            time.sleep(0.02)
+        until_it_holds(lambda: len(self.got) >= count, seconds)
         return [json.loads(body) for _, _, body in self.got]
 
 

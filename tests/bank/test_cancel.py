@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from fix_waiting import until_it_holds
 
 from idem.testing.bank import Bank, BankAccount, BankSettings, BankShape, CancelByKey, StatusWords
 
@@ -16,8 +17,7 @@ def cancel(http):
     return cancel_
 
 
-def test_a_payment_is_called_off(open_bank, pay, look, cancel):
-    bank = open_bank()
+def test_a_payment_is_called_off(bank, pay, look, cancel):
     pay(bank, "k")
     done = cancel(bank, "k")
     assert (done.status_code, done.json()) == (200, {})
@@ -30,8 +30,7 @@ def test_a_payment_is_called_off(open_bank, pay, look, cancel):
     assert [each.effect for each in bank.log.sends()] == ["made", "replayed"]
 
 
-def test_where_there_is_none_it_succeeds_silently(open_bank, pay, cancel):
-    bank = open_bank()
+def test_where_there_is_none_it_succeeds_silently(bank, pay, cancel):
     assert (cancel(bank, "k").status_code, cancel(bank, "k").json()) == (200, {})
     # And stops nothing that comes later.
     assert (pay(bank, "k").status_code, len(bank.log.effects())) == (201, 1)
@@ -55,17 +54,13 @@ def test_what_is_still_in_flight(open_bank, pay, cancel, tombstones, effects):
     bank = open_bank(cancel=CancelByKey(tombstones=tombstones))
     slow = threading.Thread(target=lambda: pay(bank, "k", fault="stall_before_acting:0.6"))
     slow.start()
-    end = time.monotonic() + 5
-    while not bank.log.sends():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until_it_holds(lambda: bank.log.sends())
     assert cancel(bank, "k").status_code == 200
     slow.join()
     assert len(bank.log.effects()) == effects
 
 
-def test_faults_meet_a_cancel_too(open_bank, pay, cancel):
-    bank = open_bank()
+def test_faults_meet_a_cancel_too(bank, pay, cancel):
     pay(bank, "k")
     bank.script({"path": "/payments/cancel"}, ["503", "act_then_500"])
     assert cancel(bank, "k").status_code == 503

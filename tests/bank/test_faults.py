@@ -6,12 +6,12 @@ import time
 
 import httpx
 import pytest
+from fix_waiting import until_it_holds
 
 from idem.testing.bank import BankAccount, BankFault, FaultName, SettingsError, read_log
 
 
-def test_without_a_fault_the_payment_is_made(open_bank, pay, log_path):
-    bank = open_bank()
+def test_without_a_fault_the_payment_is_made(bank, pay, log_path):
     response = pay(bank, "k", reference="order-1", metadata={"a": 1})
     assert response.status_code == 201
     payment = response.json()
@@ -33,8 +33,7 @@ def test_without_a_fault_the_payment_is_made(open_bank, pay, log_path):
         ("cut_body", httpx.RemoteProtocolError),
     ],
 )
-def test_acts_and_the_answer_is_lost(open_bank, pay, log_path, fault, error):
-    bank = open_bank()
+def test_acts_and_the_answer_is_lost(bank, pay, log_path, fault, error):
     with pytest.raises(error):
         pay(bank, "k", fault=fault, timeout=0.3)
     log = read_log(log_path)
@@ -47,8 +46,7 @@ def test_acts_and_the_answer_is_lost(open_bank, pay, log_path, fault, error):
     ("fault", "error"),
     [("drop_before_acting", httpx.RemoteProtocolError), ("reset_before_acting", httpx.ReadError)],
 )
-def test_hangs_up_and_does_nothing(open_bank, pay, log_path, fault, error):
-    bank = open_bank()
+def test_hangs_up_and_does_nothing(bank, pay, log_path, fault, error):
     with pytest.raises(error):
         pay(bank, "k", fault=fault)
     log = read_log(log_path)
@@ -57,8 +55,7 @@ def test_hangs_up_and_does_nothing(open_bank, pay, log_path, fault, error):
     assert (send.effect, send.status, send.fault) == (None, None, fault)
 
 
-def test_a_drop_is_a_fin_and_a_reset_is_a_reset(open_bank, raw):
-    bank = open_bank()
+def test_a_drop_is_a_fin_and_a_reset_is_a_reset(bank, raw):
     assert raw(bank, fault="act_then_drop") == (b"", None)
     got, error = raw(bank, "other", fault="act_then_reset")
     assert got == b""
@@ -74,8 +71,7 @@ def test_a_drop_is_a_fin_and_a_reset_is_a_reset(open_bank, raw):
         ("401", 401, "invalid_token"),
     ],
 )
-def test_answers_an_error_and_does_nothing(open_bank, pay, log_path, fault, status, code):
-    bank = open_bank()
+def test_answers_an_error_and_does_nothing(bank, pay, log_path, fault, status, code):
     response = pay(bank, "k", fault=fault)
     assert response.status_code == status
     assert response.json()["error"]["code"] == code
@@ -87,8 +83,7 @@ def test_answers_an_error_and_does_nothing(open_bank, pay, log_path, fault, stat
     assert pay(bank, "k").status_code == 201
 
 
-def test_html_403_is_not_in_the_banks_shape(open_bank, pay):
-    bank = open_bank()
+def test_html_403_is_not_in_the_banks_shape(bank, pay):
     response = pay(bank, "k", fault="html_403")
     assert (response.status_code, response.headers["content-type"]) == (403, "text/html")
     assert bank.log.payments() == []
@@ -113,30 +108,26 @@ def test_the_banks_own_answers_carry_a_header_and_a_proxys_page_does_not(open_ba
     assert not carried("html_403")
 
 
-def test_act_then_500_acts(open_bank, pay):
-    bank = open_bank()
+def test_act_then_500_acts(bank, pay):
     response = pay(bank, "k", fault="act_then_500")
     assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
     assert len(bank.log.effects(key="k")) == 1
 
 
-def test_stall_before_acting_acts_after_the_client_has_gone(open_bank, pay):
-    bank = open_bank()
+def test_stall_before_acting_acts_after_the_client_has_gone(bank, pay):
     with pytest.raises(httpx.ReadTimeout):
         pay(bank, "k", fault="stall_before_acting:0.6", timeout=0.2)
     assert bank.log.payments() == []
-    wait_until(lambda: len(bank.log.effects(key="k")) == 1)
+    until_it_holds(lambda: len(bank.log.effects(key="k")) == 1)
 
 
-def test_act_then_stall_answers_after_its_seconds(open_bank, pay):
-    bank = open_bank()
+def test_act_then_stall_answers_after_its_seconds(bank, pay):
     begun = time.monotonic()
     assert pay(bank, "k", fault="act_then_stall:0.4").status_code == 201
     assert time.monotonic() - begun >= 0.4
 
 
-def test_drip_sends_the_head_and_then_byte_by_byte(open_bank, raw):
-    bank = open_bank()
+def test_drip_sends_the_head_and_then_byte_by_byte(bank, raw):
     got, error = raw(bank, fault="drip:0.2", seconds=1.0)
     assert isinstance(error, TimeoutError)
     head, _, body = got.partition(b"\r\n\r\n")
@@ -145,13 +136,11 @@ def test_drip_sends_the_head_and_then_byte_by_byte(open_bank, raw):
     assert len(bank.log.effects()) == 1
 
 
-def test_drip_ends(open_bank, pay):
-    bank = open_bank()
+def test_drip_ends(bank, pay):
     assert pay(bank, "k", fault="drip:0.001").json()["status"] == "succeeded"
 
 
-def test_broken_body_is_a_201_that_nobody_can_read(open_bank, pay):
-    bank = open_bank()
+def test_broken_body_is_a_201_that_nobody_can_read(bank, pay):
     response = pay(bank, "k", fault="broken_body")
     assert response.status_code == 201
     with pytest.raises(json.JSONDecodeError):
@@ -168,8 +157,7 @@ def test_cut_body_promises_more_than_it_sends(open_bank, raw):
     assert 0 < len(body) < promised
 
 
-def test_decline_is_a_payment_that_moves_no_money(open_bank, pay, look):
-    bank = open_bank()
+def test_decline_is_a_payment_that_moves_no_money(bank, pay, look):
     response = pay(bank, "k", fault="decline", reference="r")
     assert response.status_code == 402
     assert response.json()["error"]["code"] == "card_declined"
@@ -180,18 +168,16 @@ def test_decline_is_a_payment_that_moves_no_money(open_bank, pay, look):
 
 
 @pytest.mark.parametrize(("fault", "end"), [("pending:0.3", "succeeded"), ("pending_then_declined:0.3", "declined")])
-def test_pending_becomes_what_it_will(open_bank, pay, fault, end, http):
-    bank = open_bank()
+def test_pending_becomes_what_it_will(bank, pay, fault, end, http):
     response = pay(bank, "k", fault=fault)
     assert (response.status_code, response.json()["status"]) == (201, "processing")
     url = f"{bank.url}/payments/{response.json()['id']}"
     assert http.get(url).json()["status"] == "processing"
-    wait_until(lambda: http.get(url).json()["status"] == end)
+    until_it_holds(lambda: http.get(url).json()["status"] == end)
     assert len(bank.log.effects()) == (1 if end == "succeeded" else 0)
 
 
-def test_faults_of_a_look_up(open_bank, pay, look, http):
-    bank = open_bank()
+def test_faults_of_a_look_up(bank, pay, look, http):
     pay(bank, "k", reference="r")
     url = f"{bank.url}/payments"
     bank.script({"method": "GET"}, ["503", "act_then_drop", "broken_body", "stall_before_acting:0.2"])
@@ -204,8 +190,7 @@ def test_faults_of_a_look_up(open_bank, pay, look, http):
     assert len(bank.log.payments()) == 1
 
 
-def test_a_request_orders_its_fault_in_its_body_and_by_sending(open_bank, pay):
-    bank = open_bank()
+def test_a_request_orders_its_fault_in_its_body_and_by_sending(bank, pay):
     body = {"bank_fault": ["503", "none", "429*"]}
     assert [pay(bank, "k", **body).status_code for _ in range(5)] == [503, 201, 429, 429, 429]
     assert [r.fault for r in bank.log.sends(key="k")] == ["503", None, "429", "429", "429"]
@@ -214,8 +199,7 @@ def test_a_request_orders_its_fault_in_its_body_and_by_sending(open_bank, pay):
     assert "bank_fault" not in pay(bank, "y", bank_fault="none").json()
 
 
-def test_a_replay_under_a_fault_makes_no_second_effect(open_bank, pay):
-    bank = open_bank()
+def test_a_replay_under_a_fault_makes_no_second_effect(bank, pay):
     first = pay(bank, "k").json()
     with pytest.raises(httpx.RemoteProtocolError):
         pay(bank, "k", fault="none, act_then_drop")
@@ -223,21 +207,19 @@ def test_a_replay_under_a_fault_makes_no_second_effect(open_bank, pay):
     assert [r.effect for r in bank.log.sends()] == ["made", "replayed", "replayed"]
 
 
-def test_a_request_cut_in_the_middle_is_logged_and_not_acted_upon(open_bank):
-    bank = open_bank()
+def test_a_request_cut_in_the_middle_is_logged_and_not_acted_upon(bank):
     head = b"POST /payments HTTP/1.1\r\nhost: b\r\nidempotency-key: k\r\ncontent-length: 100\r\n\r\n"
     for sent in (head + b'{"amount": 5', head[:30]):
         with socket.create_connection(("127.0.0.1", bank.port)) as sock:
             sock.sendall(sent)
-    wait_until(lambda: len(bank.log.requests) == 2)
+    until_it_holds(lambda: len(bank.log.requests) == 2)
     first, second = sorted(bank.log.requests, key=lambda r: r.method, reverse=True)
     assert (first.complete, first.key, first.path, first.status) == (False, "k", "/payments", None)
     assert (second.complete, second.method) == (False, "")
     assert bank.log.payments() == bank.log.sends() == []
 
 
-def test_a_connection_serves_many_requests_until_it_is_cut(open_bank):
-    bank = open_bank()
+def test_a_connection_serves_many_requests_until_it_is_cut(bank):
     with httpx.Client(verify=False) as client:
         for _ in range(3):
             assert client.get(f"{bank.url}/payments").status_code == 200
@@ -262,10 +244,3 @@ def test_a_fault_that_is_none(text):
 @pytest.mark.parametrize("name", list(FaultName))
 def test_a_fault_reads_back_as_it_is_written(name):
     assert BankFault.parse(str(BankFault(name, 2.5))) == BankFault(name, 2.5)
-
-
-def wait_until(condition, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never became so"
-        time.sleep(0.02)

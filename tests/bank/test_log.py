@@ -11,8 +11,7 @@ import pytest
 from idem.testing.bank import Bank, BankAccount, BankSettings, LogCorrupt, LogInUse, read_log
 
 
-def test_an_answer_that_was_seen_stands_in_the_log(open_bank, pay, log_path):
-    bank = open_bank()
+def test_an_answer_that_was_seen_stands_in_the_log(bank, pay, log_path):
     for n in range(5):
         made = pay(bank, f"k{n}").json()["id"]
         kinds = [json.loads(line)["kind"] for line in log_path.read_text().splitlines()][-3:]
@@ -20,8 +19,7 @@ def test_an_answer_that_was_seen_stands_in_the_log(open_bank, pay, log_path):
         assert read_log(log_path).sends(key=f"k{n}")[0].payment == made
 
 
-def test_nothing_is_answered_before_the_disk_has_it_and_waiting_requests_share_a_sync(open_bank, pay, monkeypatch):
-    bank = open_bank()
+def test_nothing_is_answered_before_the_disk_has_it_and_waiting_requests_share_a_sync(bank, pay, monkeypatch):
     gate, inside, synced = threading.Event(), threading.Event(), []
     real = os.fsync
 

@@ -24,8 +24,7 @@ def test_the_lag_passes_with_the_clock(open_bank, pay, look):
     assert len(look(bank, key="k")) == 1
 
 
-def test_what_is_not_there(open_bank, pay, look, http):
-    bank = open_bank()
+def test_what_is_not_there(bank, pay, look, http):
     pay(bank, "k", reference="r")
     assert look(bank, key="other") == look(bank, reference="other") == look(bank, key="k", reference="other") == []
     missing = http.get(f"{bank.url}/payments/pay_none")
@@ -34,8 +33,7 @@ def test_what_is_not_there(open_bank, pay, look, http):
     assert http.delete(f"{bank.url}/payments").status_code == 405
 
 
-def test_the_walk_sees_everything_once(open_bank, pay, http):
-    bank = open_bank()
+def test_the_walk_sees_everything_once(bank, pay, http):
     ids = [pay(bank, f"k{n}", reference=f"r{n}").json()["id"] for n in range(7)]
     query: dict[str, object] = {"limit": 3, "since": 0}
     seen, pages = [], 0
@@ -49,8 +47,7 @@ def test_the_walk_sees_everything_once(open_bank, pay, http):
     assert (seen, pages) == (ids, 3)
 
 
-def test_the_walk_is_bounded_by_time(open_bank, pay, look):
-    bank = open_bank()
+def test_the_walk_is_bounded_by_time(bank, pay, look):
     first = pay(bank, "a").json()
     bank.shift_clock(100)
     second = pay(bank, "b").json()
@@ -67,8 +64,7 @@ def test_a_wrong_query_is_an_error_and_never_an_empty_list(open_bank, query, htt
     assert (response.status_code, response.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
-def test_the_log_tells_what_was_looked_up(open_bank, look):
-    bank = open_bank()
+def test_the_log_tells_what_was_looked_up(bank, look):
     look(bank, key="k", reference="r")
     [request] = bank.log.requests
     assert (request.method, request.key, request.reference, request.status) == ("GET", "k", "r", 200)

@@ -5,6 +5,7 @@ import time
 
 import httpx
 import pytest
+from fix_waiting import until_it_holds
 
 from idem.testing.bank import BankAccount
 
@@ -38,7 +39,7 @@ def test_stored_gives_a_cached_decline(open_bank, pay):
 def test_409_while_the_first_is_in_flight(open_bank, pay, replay):
     bank = open_bank(replay=replay)
     with Background(lambda: pay(bank, "k", fault="stall_before_acting:0.6")) as first:
-        until(lambda: bank.log.sends(key="k"))
+        until_it_holds(lambda: bank.log.sends(key="k"))
         second = pay(bank, "k")
         assert (second.status_code, second.json()["error"]["code"]) == (409, "idempotency_key_in_use")
     assert first[0].status_code == 201
@@ -206,10 +207,3 @@ class Background:
 
     def __exit__(self, *_):
         self.thread.join()
-
-
-def until(condition, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)

@@ -8,6 +8,7 @@ import time
 
 import httpx
 import pytest
+from fix_waiting import until_it_holds
 
 from idem.testing.bank import (
     Bank,
@@ -21,8 +22,7 @@ from idem.testing.bank import (
 )
 
 
-def test_steps_are_taken_in_order_by_what_matches(open_bank, pay):
-    bank = open_bank()
+def test_steps_are_taken_in_order_by_what_matches(bank, pay):
     bank.script(RequestMatch(reference="a"), ["503", None, ScriptStep(BankFault(FaultName.TOO_MANY_REQUESTS, 9))])
     bank.script({"key": "k"}, ["decline"])
     assert [pay(bank, reference="a").status_code for _ in range(4)] == [503, 201, 429, 201]
@@ -31,20 +31,17 @@ def test_steps_are_taken_in_order_by_what_matches(open_bank, pay):
     assert bank.stats()["script_left"] == 0
 
 
-def test_a_function_may_match(open_bank, pay):
-    bank = open_bank()
+def test_a_function_may_match(bank, pay):
     bank.script(lambda request: (request.reference or "").startswith("bad"), ["503"])
     assert (pay(bank, reference="good").status_code, pay(bank, reference="bad-1").status_code) == (201, 503)
 
 
-def test_the_nth_sending_of_a_key(open_bank, pay):
-    bank = open_bank()
+def test_the_nth_sending_of_a_key(bank, pay):
     bank.script({"nth": 2}, ["503", "503"])
     assert [pay(bank, key).status_code for key in ("a", "a", "b", "b", "b")] == [201, 503, 201, 503, 201]
 
 
-def test_a_script_can_be_forgotten(open_bank, pay):
-    bank = open_bank()
+def test_a_script_can_be_forgotten(bank, pay):
     bank.script(None, ["503"] * 5)
     bank.forget_script()
     assert pay(bank).status_code == 201
@@ -68,8 +65,7 @@ def test_a_script_can_be_forgotten(open_bank, pay):
         [],
     ],
 )
-def test_a_script_that_makes_no_sense_is_refused(open_bank, given, http):
-    bank = open_bank()
+def test_a_script_that_makes_no_sense_is_refused(bank, given, http):
     response = http.post(f"{bank.url}/_bank/script", json=given)
     assert (response.status_code, response.json()["error"]["code"]) == (400, "bad_script")
     assert bank.stats()["script_left"] == 0
@@ -131,8 +127,7 @@ def test_a_fault_rate_of_the_account_and_of_look_ups(open_bank, pay, http):
     assert http.get(f"{bank.url}/payments").status_code == 429
 
 
-def test_the_bank_kills_the_worker_when_it_has_acted(open_bank, log_path):
-    bank = open_bank()
+def test_the_bank_kills_the_worker_when_it_has_acted(bank, log_path):
     body = {"amount": 5, "currency": "eur"}
     code = (
         "import httpx, sys; sys.stdin.read(1)\n"
@@ -148,14 +143,10 @@ def test_the_bank_kills_the_worker_when_it_has_acted(open_bank, log_path):
         assert (worker.returncode, out) == (-9, b"")
     assert len(bank.log.effects(key="k")) == 1
     # The worker was dead before the bank had come so far.
-    end = time.monotonic() + 5
-    while [r.effect for r in bank.log.sends()] != ["made", "replayed"]:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until_it_holds(lambda: [r.effect for r in bank.log.sends()] == ["made", "replayed"])
 
 
-def test_hooks_see_the_three_moments_in_order(open_bank, pay):
-    bank = open_bank()
+def test_hooks_see_the_three_moments_in_order(bank, pay):
     seen = []
     for event in ("answered", "acted", "received"):
         bank.when(
@@ -181,8 +172,7 @@ def test_hooks_see_the_three_moments_in_order(open_bank, pay):
     ]
 
 
-def test_a_hook_that_blocks_holds_up_its_own_request_only(open_bank, pay):
-    bank = open_bank()
+def test_a_hook_that_blocks_holds_up_its_own_request_only(bank, pay):
     gate, inside = threading.Event(), threading.Event()
 
     def hold(_):

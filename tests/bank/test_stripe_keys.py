@@ -2,11 +2,11 @@
 
 import json
 import threading
-import time
 from collections import defaultdict
 
 import httpx
 import pytest
+from fix_waiting import until_it_holds
 
 from idem.testing.bank import Bank, BankAccount, BankSettings, FaultName, read_log
 from idem.testing.bank.faults import Acts, AnswerFault
@@ -88,10 +88,7 @@ def test_409_while_the_first_is_in_flight(bank, post):
     results = []
     first = threading.Thread(target=lambda: results.append(post(bank, "k", fault="stall_before_acting:0.6")))
     first.start()
-    end = time.monotonic() + 5
-    while not bank.log.sends(key="k"):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until_it_holds(lambda: bank.log.sends(key="k"))
     second = post(bank, "k")
     assert (second.status_code, second.headers["stripe-should-retry"]) == (409, "true")
     assert second.json()["error"]["code"] == "idempotency_key_in_use"

@@ -15,8 +15,7 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -122,9 +121,29 @@ async def serve() -> AsyncIterator[Callable[..., Awaitable[Server]]]:
     await asyncio.sleep(0)
 
 
-async def answers(wire: Wire) -> None:
-    await wire.request()
-    await wire.say(OK)
+def does(
+    *steps: bytes | float | Literal["reset"], read: int | None = None, drip: bytes = b""
+) -> Callable[[Wire], Awaitable[None]]:
+    """A server that reads the request, or `read` bytes of it, and then says, waits so many seconds, or resets the line.
+
+    `drip`: at the end it says this for ever, 20 times a second.
+    """
+
+    async def does_(wire: Wire) -> None:
+        await (wire.request() if read is None else wire.reader.read(read))
+        for step in steps:
+            if step == "reset":
+                wire.reset()
+            else:
+                await (wire.say(step) if isinstance(step, bytes) else asyncio.sleep(step))
+        while drip:
+            await wire.say(drip)
+            await asyncio.sleep(0.05)
+
+    return does_
+
+
+answers = does(OK)
 
 
 async def drinks(wire: Wire) -> None:
@@ -133,15 +152,16 @@ async def drinks(wire: Wire) -> None:
         wire.server.stray += data
 
 
-async def until(happened: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not happened():
-            await asyncio.sleep(0.01)
+@pytest.fixture
+async def drinking(serve: Callable[..., Awaitable[Server]]) -> Server:
+    """A server that takes whatever comes and says nothing."""
+    return await serve(drinks)
 
 
 @pytest.fixture
-def behaviour() -> SimpleNamespace:
-    return SimpleNamespace(answers=answers, drinks=drinks, until=until, OK=OK, POST=POST, CONTRACT=CONTRACT)
+async def answering(serve: Callable[..., Awaitable[Server]]) -> Server:
+    """A server that answers every request."""
+    return await serve(answers)
 
 
 @pytest.fixture

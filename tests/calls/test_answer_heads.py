@@ -20,7 +20,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 REST = b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 
 
-def says(*parts: bytes, endless: bytes = b"") -> Callable[[Any], Awaitable[None]]:
+def does(*parts: bytes, endless: bytes = b"") -> Callable[[Any], Awaitable[None]]:
     """A server that says this, and then `endless` again and again until the other side goes."""
 
     async def answers(wire: Any) -> None:
@@ -57,7 +57,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_answers_of_1xx_without_end_are_given_up(
     dial: Any, serve: Any, steps: list[int], endless: bytes, times: int
 ) -> None:
-    server = await serve(says(endless=endless * 2000 * times))
+    server = await serve(does(endless=endless * 2000 * times))
     found = await dial(server.origin, contract=SLOW, lease=120.0)
     assert isinstance(found, Lost) and found.seen.error == "HeadTooLong"
     assert found.seen.started
@@ -70,7 +70,7 @@ async def test_answers_of_1xx_without_end_are_given_up(
 async def test_a_head_of_many_lines_is_given_up_whatever_their_number(
     dial: Any, serve: Any, steps: list[int], number: int, line: bytes
 ) -> None:
-    server = await serve(says(OK, line * number, REST))
+    server = await serve(does(OK, line * number, REST))
     found = await dial(server.origin, contract=SLOW, lease=120.0)
     assert isinstance(found, Lost) and (found.seen.error, steps[0]) == ("HeadTooLong", 0)
 
@@ -79,7 +79,7 @@ async def test_a_head_of_many_lines_is_given_up_whatever_their_number(
 async def test_a_head_within_the_bound_is_read_whole(dial: Any, serve: Any) -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 3
     lines = b"".join(b"X-%d: %s\r\n" % (number, b"v" * 400) for number in range(180))
-    server = await serve(says(hints, OK, lines, REST))
+    server = await serve(does(hints, OK, lines, REST))
     found = await dial(server.origin, contract=SLOW, lease=120.0)
     assert isinstance(found, Response) and (found.status, found.complete, found.body) == (200, True, BODY)
     assert found.headers["x-179"] == "v" * 400
@@ -96,7 +96,7 @@ async def test_others_have_their_turn_while_a_head_is_read(dial: Any, serve: Any
             await asyncio.sleep(0)
 
     head = b"".join(b"X-%d: %s\r\n" % (number, b"v" * 900) for number in range(100))
-    server = await serve(says(OK, head, REST))
+    server = await serve(does(OK, head, REST))
     counting = asyncio.create_task(count())
     found = await dial(server.origin, contract=SLOW, lease=120.0)
     counting.cancel()
@@ -107,7 +107,7 @@ async def test_others_have_their_turn_while_a_head_is_read(dial: Any, serve: Any
 @pytest.mark.timeout(120)
 async def test_the_lines_of_a_body_are_not_those_of_its_head(dial: Any, serve: Any) -> None:
     body = b"\n" * 1_000_000
-    server = await serve(says(OK, b"Content-Length: %d\r\n\r\n" % len(body), body))
+    server = await serve(does(OK, b"Content-Length: %d\r\n\r\n" % len(body), body))
     found = await dial(server.origin, contract=SLOW, lease=120.0)
     assert isinstance(found, Response) and (found.complete, len(found.body)) == (True, len(body))
 
@@ -130,7 +130,7 @@ async def test_the_same_holds_under_tls(
     serving.load_cert_chain(certificate)
     trusting = ssl.create_default_context(cafile=str(certificate))
     trusting.check_hostname = False
-    server = await serve(says(endless=b"HTTP/1.1 100 \r\n\r\n" * 2000), tls=serving)
+    server = await serve(does(endless=b"HTTP/1.1 100 \r\n\r\n" * 2000), tls=serving)
     found = await dial(server.origin.replace("http:", "https:"), contract=SLOW, lease=120.0, tls=trusting)
     assert isinstance(found, Lost) and found.seen.error == "HeadTooLong"
     assert max(sizes) <= PIECE

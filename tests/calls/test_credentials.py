@@ -43,26 +43,23 @@ def headers(request: bytes) -> dict[str, str]:
     return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-async def sent(
-    dial: Any, serve: Any, behaviour: Any, tmp_path: Path, credentials: str
-) -> tuple[bytes, bytes, Provider]:
+async def sent(dial: Any, answering: Any, tmp_path: Path, credentials: str) -> tuple[bytes, bytes, Provider]:
     """The request of an operation, and a look-up, as they arrive."""
-    server = await serve(behaviour.answers)
-    provider = made(tmp_path, server.origin, credentials)
+    provider = made(tmp_path, answering.origin, credentials)
     account = provider.accounts["main"]
     frozen = provider.freeze(ProviderRequest("POST", "/payments?live=1", {"amount": 1250, "name": "Zoë"}), KEY)
     (look,) = provider.questions(Question(KEY, None, awaiting=False))
     for request in (frozen, look):
-        assert (await dial(server.origin, request, account=account)).complete
+        assert (await dial(answering.origin, request, account=account)).complete
         kept = repr((request, provider, account)) + str(request.headers)
         assert not any(secret in kept for secret in ENV.values() if secret != "user")
         assert "ignature" not in str(request.headers)
-    return server.full[0], server.full[1], provider
+    return answering.full[0], answering.full[1], provider
 
 
-async def test_bearer(dial: Any, serve: Any, behaviour: Any, tmp_path: Path) -> None:
+async def test_bearer(dial: Any, answering: Any, tmp_path: Path) -> None:
     said = 'authorization = { env = "TOKEN", prefix = "Bearer " }'
-    for request in (await sent(dial, serve, behaviour, tmp_path, said))[:2]:
+    for request in (await sent(dial, answering, tmp_path, said))[:2]:
         assert headers(request)["authorization"] == "Bearer sk_token"
 
 
@@ -74,15 +71,15 @@ async def test_bearer(dial: Any, serve: Any, behaviour: Any, tmp_path: Path) -> 
     ],
     ids=["both", "a key in place of the user"],
 )
-async def test_basic(dial: Any, serve: Any, behaviour: Any, tmp_path: Path, said: str, pair: bytes) -> None:
-    for request in (await sent(dial, serve, behaviour, tmp_path, f"basic = {{ {said} }}"))[:2]:
+async def test_basic(dial: Any, answering: Any, tmp_path: Path, said: str, pair: bytes) -> None:
+    for request in (await sent(dial, answering, tmp_path, f"basic = {{ {said} }}"))[:2]:
         scheme, _, word = headers(request)["authorization"].partition(" ")
         assert (scheme, base64.b64decode(word)) == ("Basic", pair)
 
 
-async def test_a_signature_is_over_the_bytes_that_arrive(dial: Any, serve: Any, behaviour: Any, tmp_path: Path) -> None:
+async def test_a_signature_is_over_the_bytes_that_arrive(dial: Any, answering: Any, tmp_path: Path) -> None:
     """Recomputed from the wire alone, for the call and for the look-up."""
-    write, look, _ = await sent(dial, serve, behaviour, tmp_path, 'signature = { secret = { env = "SHARED" } }')
+    write, look, _ = await sent(dial, answering, tmp_path, 'signature = { secret = { env = "SHARED" } }')
     for request in (write, look):
         top, _, body = request.partition(b"\r\n\r\n")
         method, target, _ = top.split(b"\r\n")[0].split(b" ")
@@ -95,14 +92,14 @@ async def test_a_signature_is_over_the_bytes_that_arrive(dial: Any, serve: Any, 
 
 
 async def test_it_stands_beside_other_credentials_in_the_form_that_the_provider_wants(
-    dial: Any, serve: Any, behaviour: Any, tmp_path: Path
+    dial: Any, answering: Any, tmp_path: Path
 ) -> None:
     said = """
         headers = { X-Api-Key = { env = "TOKEN" } },
         signature = { secret = { env = "SHARED", prefix = "v1-" }, header = "Signature", prefix = "sha512=", \
         algorithm = "sha512", encoding = "base64", over = '{timestamp}.{host}.{body}', \
         timestamp_header = "Date-Signed", timestamp = "rfc3339" }"""
-    write, _, _ = await sent(dial, serve, behaviour, tmp_path, said.replace("\n", " "))
+    write, _, _ = await sent(dial, answering, tmp_path, said.replace("\n", " "))
     told, body = headers(write), write.partition(b"\r\n\r\n")[2]
     assert told["x-api-key"] == "sk_token"
     assert abs(datetime.fromisoformat(told["date-signed"]).timestamp() - time.time()) < 60
@@ -111,9 +108,8 @@ async def test_it_stands_beside_other_credentials_in_the_form_that_the_provider_
     assert told["signature"] == "sha512=" + base64.b64encode(digest).decode()
 
 
-async def test_the_same_frozen_bytes_are_signed_anew_at_each_sending(dial: Any, serve: Any, behaviour: Any) -> None:
+async def test_the_same_frozen_bytes_are_signed_anew_at_each_sending(dial: Any, answering: Any) -> None:
     """The body cannot change between attempts, and the time must."""
-    server = await serve(behaviour.answers)
     seen: list[float] = []
 
     class Counting:
@@ -121,11 +117,11 @@ async def test_the_same_frozen_bytes_are_signed_anew_at_each_sending(dial: Any, 
             seen.append(now)
             return {"X-Signature": f"{len(seen)} {request.body.decode()} {origin}"}
 
-    account = Account("main", server.origin, {}, Counting())
+    account = Account("main", answering.origin, {}, Counting())
     for _ in range(2):
-        assert (await dial(server.origin, account=account)).complete
-    first, second = (headers(request)["x-signature"] for request in server.full)
-    assert first.partition(" ")[2] == second.partition(" ")[2] == f'{{"amount": 100}} {server.origin}'
+        assert (await dial(answering.origin, account=account)).complete
+    first, second = (headers(request)["x-signature"] for request in answering.full)
+    assert first.partition(" ")[2] == second.partition(" ")[2] == f'{{"amount": 100}} {answering.origin}'
     assert first != second
     assert all(abs(now - time.time()) < 60 for now in seen)
 
@@ -165,17 +161,14 @@ class Splitting:
 
 
 @pytest.mark.parametrize("signer", [Broken(), Doubling(), Splitting()], ids=lambda signer: type(signer).__name__)
-async def test_a_signer_that_fails_is_our_mistake_and_nothing_is_sent(
-    dial: Any, serve: Any, behaviour: Any, signer: Any
-) -> None:
+async def test_a_signer_that_fails_is_our_mistake_and_nothing_is_sent(dial: Any, answering: Any, signer: Any) -> None:
     """Refused before anything happens, and without a word of what it signs with."""
-    server = await serve(behaviour.answers)
-    account = Account("main", server.origin, {"Authorization": "Bearer sk_token"}, signer)
+    account = Account("main", answering.origin, {"Authorization": "Bearer sk_token"}, signer)
     with pytest.raises(ConfigError, match="account 'main'") as refused:
-        await dial(server.origin, account=account)
+        await dial(answering.origin, account=account)
     assert not re.search("sk_secret|sk_token", str(refused.value))
     assert refused.value.__cause__ is None
-    assert server.connections == 0
+    assert answering.connections == 0
     with pytest.raises(ConfigError):
         check_account(account)
 
@@ -194,17 +187,16 @@ def test_a_process_that_only_accepts_needs_none_of_them(tmp_path: Path) -> None:
     assert (dict(account.credentials), account.signer) == ({}, None)
 
 
-async def test_a_renewed_token(dial: Any, serve: Any, behaviour: Any, tmp_path: Path) -> None:
-    server = await serve(behaviour.answers)
+async def test_a_renewed_token(dial: Any, answering: Any, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
-    provider = made(tmp_path, server.origin, 'token = { file = "token", prefix = "Bearer " }')
+    provider = made(tmp_path, answering.origin, 'token = { file = "token", prefix = "Bearer " }')
     account = provider.accounts["main"]
     frozen = provider.freeze(ProviderRequest("POST", "/payments", {"amount": 1}), KEY)
     for text in ("first", "second"):
         token.write_text(text)
-        assert (await dial(server.origin, frozen, account=account)).complete
-        assert headers(server.full[-1])["authorization"] == f"Bearer {text}"
+        assert (await dial(answering.origin, frozen, account=account)).complete
+        assert headers(answering.full[-1])["authorization"] == f"Bearer {text}"
     token.unlink()
     with pytest.raises(ConfigError, match="its signer failed"):
         head(account, frozen)

@@ -5,6 +5,8 @@ import time
 from typing import Any
 
 import pytest
+from calls.conftest import does
+from fix_waiting import until
 
 from idem.outbox.calls.call_end import Lost, NotSent
 from idem.outbox.calls.http_call import call
@@ -15,30 +17,14 @@ from idem.outbox.values import clock
 CONTRACT = Contract("bank", connect_timeout=1.0, deadline=1.0)
 
 
-async def drips_headers(wire: Any) -> None:
-    await wire.request()
-    await wire.say(b"HTTP/1.1 200 OK\r\nX: ")
-    while True:
-        await wire.say(b"a")
-        await asyncio.sleep(0.05)
+drips_body = does(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", drip=b"a")
+DRIPS = {
+    "headers": does(b"HTTP/1.1 200 OK\r\nX: ", drip=b"a"),
+    "interim": does(drip=b"HTTP/1.1 102 Processing\r\n\r\n"),
+}
 
 
-async def drips_body(wire: Any) -> None:
-    await wire.request()
-    await wire.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-    while True:
-        await wire.say(b"a")
-        await asyncio.sleep(0.05)
-
-
-async def drips_interim(wire: Any) -> None:
-    await wire.request()
-    while True:
-        await wire.say(b"HTTP/1.1 102 Processing\r\n\r\n")
-        await asyncio.sleep(0.05)
-
-
-@pytest.mark.parametrize("handler", [drips_headers, drips_interim])
+@pytest.mark.parametrize("handler", DRIPS.values(), ids=DRIPS)
 async def test_a_server_that_drips_is_cut_off_and_lost(dial: Any, serve: Any, handler: Any) -> None:
     """Hazard 26, IB-080: no read ever takes long, the whole does."""
     server = await serve(handler)
@@ -84,28 +70,27 @@ async def test_a_slow_connection_ends_before_the_total_deadline_does(dial: Any, 
     assert isinstance(result, NotSent) and result.seen.error == "ConnectTimeout"
 
 
-async def test_a_cancelled_call_is_lost_and_its_task_still_knows(dial: Any, serve: Any, behaviour: Any) -> None:
+async def test_a_cancelled_call_is_lost_and_its_task_still_knows(dial: Any, drinking: Any) -> None:
     """The row must hear of it; `cancelling()` tells the slot to stop."""
-    server = await serve(behaviour.drinks)
 
     async def slot() -> tuple[Any, int]:
-        result = await dial(server.origin)
+        result = await dial(drinking.origin)
         task = asyncio.current_task()
         assert task is not None
         return result, task.cancelling()
 
     task = asyncio.create_task(slot())
-    await behaviour.until(lambda: server.stray)
+    await until(lambda: drinking.stray)
     task.cancel()
     result, cancelling = await task
     assert isinstance(result, Lost) and (result.seen.error, result.seen.started) == ("CancelledError", True)
     assert cancelling == 1
 
 
-async def test_a_call_cancelled_in_its_body_keeps_the_status(dial: Any, serve: Any, behaviour: Any) -> None:
+async def test_a_call_cancelled_in_its_body_keeps_the_status(dial: Any, serve: Any) -> None:
     server = await serve(drips_body)
     task = asyncio.create_task(dial(server.origin))
-    await behaviour.until(lambda: server.full)
+    await until(lambda: server.full)
     await asyncio.sleep(0.3)
     task.cancel()
     result = await task

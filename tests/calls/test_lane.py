@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from calls.conftest import OK, POST, answers, does, drinks
+from fix_waiting import until
 
 from idem.errors import ConfigError
 from idem.outbox.calls.lane import Lane
@@ -18,9 +20,7 @@ QUESTION = Question("key-1", None, False)
 
 
 def saying(status: int, body: bytes = b"{}") -> Any:
-    async def handler(wire: Any) -> None:
-        await wire.request()
-        await wire.say(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body)
+    handler = does(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body)
 
     return handler
 
@@ -48,30 +48,28 @@ async def closes(wire: Any) -> None:
     ],
     ids=["succeeded", "config", "5xx", "the contract raises", "lost"],
 )
-async def test_what_a_call_comes_to(
-    serve: Any, bank: Any, behaviour: Any, handler: Any, outcome: Any, status: int | None
-) -> None:
+async def test_what_a_call_comes_to(serve: Any, bank: Any, handler: Any, outcome: Any, status: int | None) -> None:
     server = await serve(handler)
     lane = opened(bank(server.origin))
-    got, seen = await lane.send("row", behaviour.POST, lease_ends=lease(), start=lambda: True)
+    got, seen = await lane.send("row", POST, lease_ends=lease(), start=lambda: True)
     assert got == outcome
     assert (seen.http_status, seen.started) == (status, True)
     assert seen.elapsed is not None
     await lane.close()
 
 
-async def test_not_sent_is_not_executed_and_a_give_back_is_no_failure(bank: Any, behaviour: Any) -> None:
+async def test_not_sent_is_not_executed_and_a_give_back_is_no_failure(bank: Any) -> None:
     lane = opened(bank("http://127.0.0.1:9"))
     for _ in range(20):
-        got, seen = await lane.send("row", behaviour.POST, lease_ends=clock.boottime(), start=lambda: True)
+        got, seen = await lane.send("row", POST, lease_ends=clock.boottime(), start=lambda: True)
         assert got == NotExecuted("given_back")
         assert seen.started is False
     assert lane.room() == 2
     for number in range(5):
-        got, _ = await lane.send(number, behaviour.POST, lease_ends=lease(), start=lambda: True)
+        got, _ = await lane.send(number, POST, lease_ends=lease(), start=lambda: True)
         assert got == NotExecuted("transport")
     assert lane.room() == 0
-    got, seen = await lane.send("row", behaviour.POST, lease_ends=lease(), start=lambda: True)
+    got, seen = await lane.send("row", POST, lease_ends=lease(), start=lambda: True)
     assert seen.note == "given back: the breaker is open"
     assert isinstance(got, NotExecuted) and got.why == "given_back"
     assert (got.retry_after or 0) > 0, "with a wait, so that the row is not claimed again at once"
@@ -95,7 +93,7 @@ def test_a_lane_with_unusable_credentials_does_not_open(bank: Any) -> None:
         Lane(bank("http://127.0.0.1:9"), Account("main", "http://api.test", {"X": "…"}), slots=1, margin=1)
 
 
-async def test_no_more_calls_than_slots(serve: Any, bank: Any, behaviour: Any) -> None:
+async def test_no_more_calls_than_slots(serve: Any, bank: Any) -> None:
     running = most = 0
 
     async def slow(wire: Any) -> None:
@@ -105,11 +103,11 @@ async def test_no_more_calls_than_slots(serve: Any, bank: Any, behaviour: Any) -
         await wire.request()
         await asyncio.sleep(0.1)
         running -= 1
-        await wire.say(behaviour.OK)
+        await wire.say(OK)
 
     server = await serve(slow)
     lane = opened(bank(server.origin), slots=3)
-    calls = [lane.send(n, behaviour.POST, lease_ends=lease(), start=lambda: True) for n in range(9)]
+    calls = [lane.send(n, POST, lease_ends=lease(), start=lambda: True) for n in range(9)]
     together = asyncio.gather(*calls)
     await asyncio.sleep(0.05)
     assert (lane.free, lane.room()) == (0, 0)
@@ -119,46 +117,40 @@ async def test_no_more_calls_than_slots(serve: Any, bank: Any, behaviour: Any) -
     await lane.close()
 
 
-async def test_a_row_that_waits_too_long_for_a_slot_is_given_back(serve: Any, bank: Any, behaviour: Any) -> None:
+async def test_a_row_that_waits_too_long_for_a_slot_is_given_back(drinking: Any, bank: Any) -> None:
     """Hazard 1: time lost before the call starts counts."""
-    server = await serve(behaviour.drinks)
-    lane = opened(bank(server.origin), slots=1)
-    first = asyncio.create_task(lane.send("a", behaviour.POST, lease_ends=lease(), start=lambda: True))
-    await behaviour.until(lambda: server.stray)
+    lane = opened(bank(drinking.origin), slots=1)
+    first = asyncio.create_task(lane.send("a", POST, lease_ends=lease(), start=lambda: True))
+    await until(lambda: drinking.stray)
     ends = clock.boottime() + 2.8
-    got, seen = await lane.send("b", behaviour.POST, lease_ends=ends, start=lambda: True)
+    got, seen = await lane.send("b", POST, lease_ends=ends, start=lambda: True)
     assert (got, seen.note) == (NotExecuted("given_back"), "given back: no slot was free")
     assert (await first)[0] == Ambiguous()
     await lane.close()
 
 
-async def test_a_slot_whose_call_broke_off_works_again(serve: Any, bank: Any, behaviour: Any) -> None:
+async def test_a_slot_whose_call_broke_off_works_again(serve: Any, bank: Any) -> None:
     broken = True
 
     async def handler(wire: Any) -> None:
         await wire.request()
         if not broken:
-            await wire.say(behaviour.OK)
+            await wire.say(OK)
 
     server = await serve(handler)
     lane = opened(bank(server.origin), slots=1)
     for _ in range(3):
-        assert (await lane.send("a", behaviour.POST, lease_ends=lease(), start=lambda: True))[0] == Ambiguous()
+        assert (await lane.send("a", POST, lease_ends=lease(), start=lambda: True))[0] == Ambiguous()
     broken = False
     for _ in range(3):
-        assert (await lane.send("a", behaviour.POST, lease_ends=lease(), start=lambda: True))[0] == Succeeded("p-1")
+        assert (await lane.send("a", POST, lease_ends=lease(), start=lambda: True))[0] == Succeeded("p-1")
     await lane.close()
 
 
-async def test_a_cancelled_slot_loses_no_row_and_does_not_blame_the_provider(
-    serve: Any, bank: Any, behaviour: Any
-) -> None:
-    server = await serve(behaviour.drinks)
-    lane = opened(bank(server.origin), slots=20)
-    tasks = [
-        asyncio.create_task(lane.send(n, behaviour.POST, lease_ends=lease(), start=lambda: True)) for n in range(15)
-    ]
-    await behaviour.until(lambda: server.connections == 15)
+async def test_a_cancelled_slot_loses_no_row_and_does_not_blame_the_provider(drinking: Any, bank: Any) -> None:
+    lane = opened(bank(drinking.origin), slots=20)
+    tasks = [asyncio.create_task(lane.send(n, POST, lease_ends=lease(), start=lambda: True)) for n in range(15)]
+    await until(lambda: drinking.connections == 15)
     await asyncio.sleep(0.1)
     for task in tasks:
         task.cancel()
@@ -167,18 +159,16 @@ async def test_a_cancelled_slot_loses_no_row_and_does_not_blame_the_provider(
     await lane.close()
 
 
-async def test_a_provider_that_hangs_does_not_slow_another_lane(serve: Any, bank: Any, behaviour: Any) -> None:
+async def test_a_provider_that_hangs_does_not_slow_another_lane(serve: Any, bank: Any) -> None:
     """IB-042."""
-    hanging, healthy = await serve(behaviour.drinks), await serve(behaviour.answers)
+    hanging, healthy = await serve(drinks), await serve(answers)
     patient = replace(bank("").contract, connect_timeout=2.0)
     slow, quick = opened(bank(hanging.origin), slots=20), opened(bank(healthy.origin, contract=patient), slots=2)
-    stuck = [
-        asyncio.create_task(slow.send(n, behaviour.POST, lease_ends=lease(), start=lambda: True)) for n in range(40)
-    ]
+    stuck = [asyncio.create_task(slow.send(n, POST, lease_ends=lease(), start=lambda: True)) for n in range(40)]
     await asyncio.sleep(0.1)
     began = time.monotonic()
     for n in range(20):
-        assert (await quick.send(n, behaviour.POST, lease_ends=lease(), start=lambda: True))[0] == Succeeded("p-1")
+        assert (await quick.send(n, POST, lease_ends=lease(), start=lambda: True))[0] == Succeeded("p-1")
     assert time.monotonic() - began < 1.5
     for task in stuck:
         task.cancel()
@@ -219,7 +209,7 @@ async def test_a_row_that_cannot_be_asked_about(bank: Any) -> None:
 
 
 async def test_a_question_about_a_dead_provider_closes_no_breaker_and_one_that_is_answered_does(
-    serve: Any, bank: Any, behaviour: Any
+    serve: Any, bank: Any
 ) -> None:
     server = await serve(saying(404))
     living = bank(server.origin)
@@ -228,7 +218,7 @@ async def test_a_question_about_a_dead_provider_closes_no_breaker_and_one_that_i
         assert (await lane.ask(QUESTION, lease_ends=lease()))[0] == CouldNotAsk()
     assert lane.room() == 0
     lane.account = living.account
-    await behaviour.until(lambda: lane.room() > 0)
+    await until(lambda: lane.room() > 0)
     assert (await lane.ask(Question("key-2", None, False), lease_ends=lease()))[0] == Absent()
     assert lane.breaker.closings == 1
     assert lane.room() == 1
@@ -237,7 +227,7 @@ async def test_a_question_about_a_dead_provider_closes_no_breaker_and_one_that_i
     await lane.close()
 
 
-async def test_no_credential_and_no_body_in_what_was_seen(serve: Any, bank: Any, behaviour: Any) -> None:
+async def test_no_credential_and_no_body_in_what_was_seen(serve: Any, bank: Any) -> None:
     """IB-175: the provider echoes our key; an error could quote our header."""
 
     async def echoes(wire: Any) -> None:
@@ -250,24 +240,24 @@ async def test_no_credential_and_no_body_in_what_was_seen(serve: Any, bank: Any,
     server = await serve(echoes)
     lane = opened(bank(server.origin))
     for _ in range(3):
-        ended = await lane.send("row", behaviour.POST, lease_ends=lease(), start=lambda: True)
+        ended = await lane.send("row", POST, lease_ends=lease(), start=lambda: True)
         assert "sk_secret" not in repr(ended)
     assert "sk_secret" not in repr(lane.account)
     await lane.close()
 
 
-async def test_a_closed_lane_gives_back_and_finishes_what_runs(serve: Any, bank: Any, behaviour: Any) -> None:
+async def test_a_closed_lane_gives_back_and_finishes_what_runs(serve: Any, bank: Any) -> None:
     async def slow(wire: Any) -> None:
         await wire.request()
         await asyncio.sleep(0.2)
-        await wire.say(behaviour.OK)
+        await wire.say(OK)
 
     server = await serve(slow)
     lane = opened(bank(server.origin, contract=Contract("bank", deadline=5.0)))
-    running = asyncio.create_task(lane.send("a", behaviour.POST, lease_ends=lease(), start=lambda: True))
-    await behaviour.until(lambda: server.full)
+    running = asyncio.create_task(lane.send("a", POST, lease_ends=lease(), start=lambda: True))
+    await until(lambda: server.full)
     await lane.close()
     assert lane.room() == 0
-    got, _ = await lane.send("b", behaviour.POST, lease_ends=lease(), start=lambda: True)
+    got, _ = await lane.send("b", POST, lease_ends=lease(), start=lambda: True)
     assert got == NotExecuted("given_back")
     assert (await running)[0] == Succeeded("p-1")

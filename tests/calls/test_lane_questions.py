@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from fix_waiting import until
 from providers.fix_lists import SQUARE, STRIPE, provider
 
 from idem.outbox.calls import lookup_pages
@@ -235,14 +236,14 @@ async def test_a_walk_that_outlives_its_lease_says_nothing(serve: Any) -> None:
     await lane.close()
 
 
-async def test_a_walk_that_is_cancelled_between_two_pages_says_nothing(serve: Any, behaviour: Any) -> None:
+async def test_a_walk_that_is_cancelled_between_two_pages_says_nothing(serve: Any) -> None:
     async def slow(count: int) -> None:
         await asyncio.sleep(0.1)
 
     server = await serve(listing(after_id, [thing(number) for number in range(MANY)], slow))
     lane = opened(asking(server.origin, STYLES["after_id"][1]))
     task = asyncio.create_task(lane.ask(asked(), lease_ends=lease()))
-    await behaviour.until(lambda: len(server.full) == 2)
+    await until(lambda: len(server.full) == 2)
     task.cancel()
     assert (await task)[0] == CouldNotAsk()
     assert lane.room() == 2
@@ -355,15 +356,14 @@ async def test_a_listing_that_goes_in_a_circle_or_is_too_long_fails(serve: Any) 
     await lane.close()
 
 
-async def test_a_listing_that_is_cancelled_is_cancelled(serve: Any, behaviour: Any) -> None:
-    server = await serve(behaviour.drinks)
-    lane = opened(asking(server.origin, STYLES["link"][1]))
+async def test_a_listing_that_is_cancelled_is_cancelled(drinking: Any) -> None:
+    lane = opened(asking(drinking.origin, STYLES["link"][1]))
 
     async def walk() -> None:
         [item async for item in lane.list(0, 1)]
 
     task = asyncio.create_task(walk())
-    await behaviour.until(lambda: server.stray)
+    await until(lambda: drinking.stray)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -397,7 +397,7 @@ async def test_a_cancel_is_done_or_too_late_or_says_nothing(serve: Any) -> None:
     await lane.close()
 
 
-async def test_a_cancel_counts_as_a_write_does(serve: Any, behaviour: Any) -> None:
+async def test_a_cancel_counts_as_a_write_does(serve: Any) -> None:
     async def refuses(wire: Any) -> None:
         await wire.request()
         await say(wire, 401, {"errors": [{"code": "UNAUTHORIZED"}]})
@@ -415,7 +415,7 @@ async def test_a_cancel_counts_as_a_write_does(serve: Any, behaviour: Any) -> No
     await lane.close()
 
 
-async def test_a_cancel_that_was_lost_or_never_sent_says_nothing(serve: Any, behaviour: Any) -> None:
+async def test_a_cancel_that_was_lost_or_never_sent_says_nothing(serve: Any) -> None:
     async def closes(wire: Any) -> None:
         await wire.request()
 

@@ -23,6 +23,13 @@ async def nothing_arrived(server: Any) -> bool:
     return server.connections == 1 and server.stray == b""
 
 
+async def given_back(result: Any, server: Any, error: str | None = None) -> None:
+    """The claim was given back, and nothing left."""
+    assert isinstance(result, NotSent) and result.given_back
+    assert error in (None, result.seen.error)
+    assert await nothing_arrived(server)
+
+
 @pytest.fixture
 def jump(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`jump(seconds)`: the boot clock goes on, as after a suspension; asyncio's own does not notice."""
@@ -30,8 +37,9 @@ def jump(monkeypatch: pytest.MonkeyPatch) -> Any:
     real = clock.boottime
     monkeypatch.setattr(clock, "boottime", lambda: real() + ahead[0])
 
-    def jump(seconds: float) -> None:
+    def jump(seconds: float) -> bool:
         ahead[0] += seconds
+        return True
 
     return jump
 
@@ -42,37 +50,25 @@ def test_the_boot_clock_goes_on_in_seconds() -> None:
     assert 0.04 < clock.boottime() - before < 5
 
 
-async def test_a_lease_in_the_past_makes_no_connection(dial: Any, serve: Any, behaviour: Any) -> None:
+async def test_a_lease_in_the_past_makes_no_connection(dial: Any, drinking: Any) -> None:
     """Hazard 1: frozen between claim and call."""
-    server = await serve(behaviour.drinks)
     for lease in (-1.0, 2.4):
-        result = await dial(server.origin, lease=lease)
+        result = await dial(drinking.origin, lease=lease)
         assert isinstance(result, NotSent) and result.given_back
         assert (result.seen.error, result.seen.started) == ("LeaseTooShort", False)
-    assert server.connections == 0
+    assert drinking.connections == 0
 
 
 async def test_a_lease_that_got_too_short_while_connecting_leaves_no_byte_on_the_wire(
-    dial: Any, serve: Any, behaviour: Any, jump: Any
+    dial: Any, drinking: Any, jump: Any
 ) -> None:
     """Hazard 1: suspended after the connection stood."""
-    server = await serve(behaviour.drinks)
-
-    def start() -> bool:
-        jump(58)
-        return True
-
-    result = await dial(server.origin, start=start)
-    assert isinstance(result, NotSent) and result.given_back
-    assert result.seen.error == "LeaseTooShort"
-    assert await nothing_arrived(server)
+    result = await dial(drinking.origin, start=lambda: jump(58))
+    await given_back(result, drinking, "LeaseTooShort")
 
 
-async def test_a_resolver_that_takes_most_of_the_lease_ends_in_a_give_back(
-    dial: Any, serve: Any, behaviour: Any, jump: Any
-) -> None:
+async def test_a_resolver_that_takes_most_of_the_lease_ends_in_a_give_back(dial: Any, drinking: Any, jump: Any) -> None:
     """Hazard 1: frozen while a name is resolved."""
-    server = await serve(behaviour.drinks)
 
     class Frozen:
         async def address(self, host: str) -> str:
@@ -82,9 +78,9 @@ async def test_a_resolver_that_takes_most_of_the_lease_ends_in_a_give_back(
         def failed(self, host: str, address: str) -> None:
             raise AssertionError("the address is not to blame")
 
-    result = await dial(server.origin, resolver=Frozen())
+    result = await dial(drinking.origin, resolver=Frozen())
     assert isinstance(result, NotSent) and result.given_back
-    assert server.connections == 0
+    assert drinking.connections == 0
 
 
 async def test_a_resolver_that_is_really_slow_costs_the_provider_nothing(dial: Any) -> None:
@@ -102,9 +98,8 @@ async def test_a_resolver_that_is_really_slow_costs_the_provider_nothing(dial: A
     assert (result.given_back, result.seen.error, result.seen.note) == (False, "TimeoutError", "no address")
 
 
-async def test_the_check_comes_last_after_the_mark(dial: Any, serve: Any, behaviour: Any, jump: Any) -> None:
+async def test_the_check_comes_last_after_the_mark(dial: Any, drinking: Any, jump: Any) -> None:
     """Hazard 1: the committed mark itself may take long."""
-    server = await serve(behaviour.drinks)
     order: list[str] = []
 
     def start() -> bool:
@@ -114,33 +109,28 @@ async def test_the_check_comes_last_after_the_mark(dial: Any, serve: Any, behavi
     async def mark() -> bool:
         order.append("mark")
         await asyncio.sleep(0)
-        jump(58)
-        return True
+        return bool(jump(58))
 
-    result = await dial(server.origin, start=start, mark_start=mark)
+    result = await dial(drinking.origin, start=start, mark_start=mark)
     assert order == ["start", "mark"]
-    assert isinstance(result, NotSent) and result.given_back
-    assert await nothing_arrived(server)
+    await given_back(result, drinking)
 
 
-async def test_given_back_wins_over_started(dial: Any, serve: Any, behaviour: Any) -> None:
+async def test_given_back_wins_over_started(dial: Any, drinking: Any) -> None:
     """Hazard 32: one compare-and-set; the loser does nothing."""
-    server = await serve(behaviour.drinks)
 
     async def mark() -> bool:
         raise AssertionError("the start of a claim that was given back is not marked")
 
-    result = await dial(server.origin, start=lambda: False, mark_start=mark)
-    assert isinstance(result, NotSent) and result.given_back
-    assert await nothing_arrived(server)
+    result = await dial(drinking.origin, start=lambda: False, mark_start=mark)
+    await given_back(result, drinking)
 
 
-async def test_a_claim_that_started_cannot_be_given_back(dial: Any, serve: Any, behaviour: Any) -> None:
+async def test_a_claim_that_started_cannot_be_given_back(dial: Any, answering: Any) -> None:
     """Hazard 32: whichever comes first, exactly one of the two acts."""
-    server = await serve(behaviour.answers)
     for drain_first in (True, False):
         state = "held"
-        sent = len(server.full)
+        sent = len(answering.full)
 
         def give_back() -> bool:
             nonlocal state
@@ -153,47 +143,41 @@ async def test_a_claim_that_started_cannot_be_given_back(dial: Any, serve: Any, 
             return state == "started"
 
         drained = drain_first and give_back()
-        result = await dial(server.origin, start=start)
+        result = await dial(answering.origin, start=start)
         drained = drained or give_back()
         assert drained is drain_first
         assert isinstance(result, NotSent if drain_first else Response)
-        assert len(server.full) - sent == (0 if drain_first else 1)
+        assert len(answering.full) - sent == (0 if drain_first else 1)
 
 
-async def test_a_mark_that_matches_no_claim_sends_nothing(dial: Any, serve: Any, behaviour: Any) -> None:
-    server = await serve(behaviour.drinks)
+async def test_a_mark_that_matches_no_claim_sends_nothing(dial: Any, drinking: Any) -> None:
 
     async def mark() -> bool:
         return False
 
-    result = await dial(server.origin, mark_start=mark)
-    assert isinstance(result, NotSent) and result.given_back
-    assert await nothing_arrived(server)
+    result = await dial(drinking.origin, mark_start=mark)
+    await given_back(result, drinking)
 
 
 @pytest.mark.parametrize("ends", ["raises", "hangs"])
-async def test_a_mark_that_fails_sends_nothing_and_that_is_proven(
-    dial: Any, serve: Any, behaviour: Any, ends: str
-) -> None:
-    server = await serve(behaviour.drinks)
+async def test_a_mark_that_fails_sends_nothing_and_that_is_proven(dial: Any, drinking: Any, ends: str) -> None:
 
     async def mark() -> bool:
         if ends == "hangs":
             await asyncio.sleep(30)
         raise ConnectionResetError("the password is hunter2")
 
-    result = await dial(server.origin, mark_start=mark)
+    result = await dial(drinking.origin, mark_start=mark)
     assert isinstance(result, NotSent) and result.given_back
     assert result.seen.error == ("CancelledError" if ends == "hangs" else "ConnectionResetError")
     assert "hunter2" not in repr(result)
-    assert await nothing_arrived(server)
+    assert await nothing_arrived(drinking)
 
 
 async def test_nothing_else_runs_between_the_check_and_the_write(
-    dial: Any, serve: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
+    dial: Any, answering: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hazard 1: not one turn of the loop, in httpx, h11 and anyio neither, or another task could stall us there."""
-    server = await serve(behaviour.answers)
     turned = [False]
     real_clock, real_write = clock.boottime, selector_events._SelectorSocketTransport.write  # type: ignore[attr-defined]
     seen: list[bool] = []
@@ -210,7 +194,7 @@ async def test_nothing_else_runs_between_the_check_and_the_write(
 
     monkeypatch.setattr(clock, "boottime", boottime)
     monkeypatch.setattr(selector_events._SelectorSocketTransport, "write", write)  # type: ignore[attr-defined]
-    assert isinstance(await dial(server.origin), Response)
+    assert isinstance(await dial(answering.origin), Response)
     assert seen == [False, False]
 
 
@@ -268,36 +252,27 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.process
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
 @pytest.mark.parametrize("how", ["blocking", "awaiting"])
-async def test_a_process_stopped_for_longer_than_its_lease_sends_nothing_when_it_wakes(
-    serve: Any, behaviour: Any, how: str
-) -> None:
+async def test_a_process_stopped_for_longer_than_its_lease_sends_nothing_when_it_wakes(drinking: Any, how: str) -> None:
     """Hazard 1, with a real process: SIGSTOP before the send, SIGCONT after the lease."""
-    server = await serve(behaviour.drinks)
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, server.origin, how, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", CHILD, drinking.origin, how, stdout=asyncio.subprocess.PIPE
     )
     try:
         assert child.stdout is not None
         assert await asyncio.wait_for(child.stdout.readline(), 30) == b"connected\n"
         os.kill(child.pid, signal.SIGSTOP)
         await asyncio.sleep(3)
-        assert server.stray == b""
+        assert drinking.stray == b""
         os.kill(child.pid, signal.SIGCONT)
         assert await asyncio.wait_for(child.stdout.read(), 30) == b"NotSent True\n"
     finally:
         if child.returncode is None:
             child.kill()
         await child.wait()
-    assert await nothing_arrived(server)
+    assert await nothing_arrived(drinking)
 
 
-async def test_a_request_without_a_body_is_checked_too(dial: Any, serve: Any, behaviour: Any, jump: Any) -> None:
-    server = await serve(behaviour.drinks)
-
-    def start() -> bool:
-        jump(58)
-        return True
-
-    result = await dial(server.origin, FrozenRequest("DELETE", "/payments/1", {}, b""), start=start)
+async def test_a_request_without_a_body_is_checked_too(dial: Any, drinking: Any, jump: Any) -> None:
+    result = await dial(drinking.origin, FrozenRequest("DELETE", "/payments/1", {}, b""), start=lambda: jump(58))
     assert isinstance(result, NotSent)
-    assert await nothing_arrived(server)
+    assert await nothing_arrived(drinking)

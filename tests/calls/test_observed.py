@@ -12,6 +12,7 @@ import anyio
 import fix_server
 import httpx
 import pytest
+from calls.conftest import does
 from calls.exceptions import ALLOWED, exception_classes, made
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,39 +43,19 @@ def trusting(certificate: Any) -> ssl.SSLContext:
     return context
 
 
-async def reads_and_resets(wire: Any) -> None:
-    await wire.request()
-    wire.reset()
-
-
-async def reads_and_hangs(wire: Any) -> None:
-    await wire.request()
-    await asyncio.sleep(30)
-
-
-async def says_502(wire: Any) -> None:
-    await wire.request()
-    await wire.say(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
-
-
-async def talks_garbage(wire: Any) -> None:
-    await wire.reader.read(3)
-    await wire.say(b"\x04\xff\x00\x00")
-
-
 def over(proxy: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(proxy=proxy, verify=CONTEXT), trust_env=False)
 
 
 async def row_full_request_read_then_rst_over_tls(dial: Any, serve: Any, certificate: Any) -> Any:
-    server = await serve(reads_and_resets, tls=serving(certificate))
+    server = await serve(does("reset"), tls=serving(certificate))
     ended = await dial(f"https://127.0.0.1:{server.port}", tls=trusting(certificate))
     assert len(server.full) == 1
     return ended
 
 
 async def row_connect_hangs(dial: Any, serve: Any, certificate: Any) -> Any:
-    server = await serve(reads_and_hangs)
+    server = await serve(does(30.0))
     ended = await dial("https://127.0.0.1:9", client=over(server.origin))
     assert server.full[0].startswith(b"CONNECT ")
     return ended
@@ -82,7 +63,7 @@ async def row_connect_hangs(dial: Any, serve: Any, certificate: Any) -> Any:
 
 async def row_plain_http_forward_proxy_502(dial: Any, serve: Any, certificate: Any) -> Any:
     """Like a 502 of the provider itself: nobody knows whether it was handed on."""
-    server = await serve(says_502)
+    server = await serve(does(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"))
     ended = await dial("http://127.0.0.1:9", client=over(server.origin))
     assert server.full[0].startswith(b"POST ")
     return ended
@@ -90,7 +71,7 @@ async def row_plain_http_forward_proxy_502(dial: Any, serve: Any, certificate: A
 
 async def row_illegal_header_value(dial: Any, serve: Any, certificate: Any, monkeypatch: Any) -> Any:
     """Refused by us long before; h11 would refuse it too, after the request has begun."""
-    server = await serve(reads_and_hangs)
+    server = await serve(does(30.0))
     monkeypatch.setattr("idem.outbox.calls.http_client.head", lambda *_: [("Host", "x"), ("X-A", "a\x00b")])
     ended = await dial(server.origin)
     assert server.full == []
@@ -98,7 +79,7 @@ async def row_illegal_header_value(dial: Any, serve: Any, certificate: Any, monk
 
 
 async def row_content_length_mismatch(dial: Any, serve: Any, certificate: Any, monkeypatch: Any) -> Any:
-    server = await serve(reads_and_hangs)
+    server = await serve(does(30.0))
     monkeypatch.setattr("idem.outbox.calls.http_client.head", lambda *_: [("Host", "x"), ("Content-Length", "3")])
     return await dial(server.origin)
 
@@ -129,7 +110,7 @@ async def test_the_row(
 
 async def test_socks_garbage_is_lost_by_its_class(dial: Any, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The row's `socksio.ProtocolError`: a class that is not httpx's, raised before any header was begun."""
-    server = await serve(talks_garbage)
+    server = await serve(does(b"\x04\xff\x00\x00", read=3))
 
     class ProtocolError(Exception):
         """Malformed reply."""
@@ -211,10 +192,9 @@ async def test_r2_the_recorder_lets_one_head_through() -> None:
 
 @pytest.mark.parametrize(("stage", "at"), [("send", "write"), ("receive", "read")], ids=["send", "receive"])
 async def test_whatever_is_raised_after_the_request_began_is_lost(
-    dial: Any, serve: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch, stage: str, at: str
+    dial: Any, answering: Any, monkeypatch: pytest.MonkeyPatch, stage: str, at: str
 ) -> None:
     """The classes that prove something before the first byte prove nothing after it."""
-    server = await serve(behaviour.answers)
     client = stock_client(CONTEXT, CONTRACT)
     for cls in exception_classes():
 
@@ -222,7 +202,7 @@ async def test_whatever_is_raised_after_the_request_began_is_lost(
             raise made(cls)
 
         monkeypatch.setattr(f"httpcore._backends.anyio.AnyIOStream.{at}", raises)
-        ended = await dial(server.origin, client=client)
+        ended = await dial(answering.origin, client=client)
         assert isinstance(ended, Lost), cls
         assert ended.seen.started is True, cls
 

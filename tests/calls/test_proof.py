@@ -7,7 +7,9 @@ import httpcore
 import httpx
 import pytest
 import respx
+from calls.conftest import does
 from calls.exceptions import ALLOWED, exception_classes, made
+from fix_waiting import until
 
 from idem.outbox.calls.call_end import Lost, NotSent
 from idem.outbox.calls.http_call import Recorder, proves_not_sent
@@ -105,9 +107,7 @@ async def test_respx_never_yields_not_sent(dial: Any, using: str, error: type[Ex
 async def test_r1_a_redirect_to_a_dead_server_is_not_not_sent(dial: Any, serve: Any) -> None:
     """The class alone, ConnectError, would be a lie: the first server has the whole request."""
 
-    async def redirects(wire: Any) -> None:
-        await wire.request()
-        await wire.say(b"HTTP/1.1 307 Temporary\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n")
+    redirects = does(b"HTTP/1.1 307 Temporary\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n")
 
     server = await serve(redirects)
     client = httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(), follow_redirects=True, trust_env=False)
@@ -120,11 +120,9 @@ async def test_r1_a_redirect_to_a_dead_server_is_not_not_sent(dial: Any, serve: 
 
 
 async def test_r3_an_authentication_flow_sends_no_second_request(dial: Any, serve: Any) -> None:
-    async def asks_for_digest(wire: Any) -> None:
-        await wire.request()
-        await wire.say(
-            b'HTTP/1.1 401 No\r\nWWW-Authenticate: Digest realm="a", nonce="b", qop="auth"\r\nContent-Length: 0\r\n\r\n'
-        )
+    asks_for_digest = does(
+        b'HTTP/1.1 401 No\r\nWWW-Authenticate: Digest realm="a", nonce="b", qop="auth"\r\nContent-Length: 0\r\n\r\n'
+    )
 
     server = await serve(asks_for_digest)
     client = httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(), auth=httpx.DigestAuth("a", "b"), trust_env=False)
@@ -133,12 +131,11 @@ async def test_r3_an_authentication_flow_sends_no_second_request(dial: Any, serv
     assert len(server.full) == 1
 
 
-async def test_an_exhausted_pool_is_not_sent(dial: Any, serve: Any, behaviour: Any) -> None:
-    server = await serve(behaviour.drinks)
+async def test_an_exhausted_pool_is_not_sent(dial: Any, drinking: Any) -> None:
     client = stock_client(CONTEXT, CONTRACT)
-    holding = asyncio.create_task(dial(server.origin, client=client))
-    await behaviour.until(lambda: server.stray)
-    result = await dial(server.origin, client=client)
+    holding = asyncio.create_task(dial(drinking.origin, client=client))
+    await until(lambda: drinking.stray)
+    result = await dial(drinking.origin, client=client)
     assert isinstance(result, NotSent) and result.seen.error == "PoolTimeout"
     assert isinstance(await holding, Lost)
 
@@ -151,9 +148,7 @@ async def test_an_exhausted_pool_is_not_sent(dial: Any, serve: Any, behaviour: A
 async def test_a_proxy_that_refuses_to_connect_is_not_sent(dial: Any, serve: Any, reply: bytes, kind: type) -> None:
     """CONNECT is not our request; a proxy that closes instead is lost by its class."""
 
-    async def proxy(wire: Any) -> None:
-        await wire.request()
-        await wire.say(reply)
+    proxy = does(reply)
 
     server = await serve(proxy)
     transport = httpx.AsyncHTTPTransport(proxy=server.origin, verify=CONTEXT)

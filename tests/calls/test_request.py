@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from calls.conftest import answers, does
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,9 +21,8 @@ def post(headers: dict[str, str] | None = None, path: str = "/payments", method:
     return FrozenRequest(method, path, headers or {}, b"{}")
 
 
-async def test_the_request_is_the_frozen_one_byte_for_byte(dial: Any, serve: Any, behaviour: Any) -> None:
+async def test_the_request_is_the_frozen_one_byte_for_byte(dial: Any, answering: Any) -> None:
     """IB-084: exactly one key header, always the same bytes; the target is not tidied up."""
-    server = await serve(behaviour.answers)
     request = FrozenRequest(
         "POST",
         "/a/../b%2f%C3%A9?x=1&y=a+b%20'c\"d|e",
@@ -30,13 +30,13 @@ async def test_the_request_is_the_frozen_one_byte_for_byte(dial: Any, serve: Any
         b'{"amount": 100}',
     )
     for _ in range(2):
-        assert (await dial(server.origin, request)).complete
-    assert server.full[0] == server.full[1]
-    first, *rest = server.full[0].split(b"\r\n")
+        assert (await dial(answering.origin, request)).complete
+    assert answering.full[0] == answering.full[1]
+    first, *rest = answering.full[0].split(b"\r\n")
     assert first == b"POST /a/../b%2f%C3%A9?x=1&y=a+b%20'c\"d|e HTTP/1.1"
     assert sorted(rest[:-2]) == sorted(
         [
-            b"Host: 127.0.0.1:%d" % server.port,
+            b"Host: 127.0.0.1:%d" % answering.port,
             b"Content-Length: 15",
             b"Content-Type: application/json",
             b"Idempotency-Key: k-1",
@@ -54,9 +54,7 @@ async def test_no_cookie_of_one_row_gets_into_the_next(dial: Any, serve: Any) ->
     from idem.outbox.calls.http_client import ssl_context, stock_client
     from idem.outbox.domain.contract import Contract
 
-    async def sets_cookies(wire: Any) -> None:
-        await wire.request()
-        await wire.say(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n")
+    sets_cookies = does(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n")
 
     server = await serve(sets_cookies)
     client = stock_client(ssl_context(), Contract("bank"))
@@ -66,14 +64,14 @@ async def test_no_cookie_of_one_row_gets_into_the_next(dial: Any, serve: Any) ->
 
 
 async def test_the_name_of_the_origin_is_in_host_sni_and_certificate_check(
-    dial: Any, serve: Any, behaviour: Any, certificate: Any
+    dial: Any, serve: Any, certificate: Any
 ) -> None:
     """The call goes to a pinned address, and TLS is still that of the name."""
     names: list[str | None] = []
     ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     ours.load_cert_chain(certificate)
     ours.sni_callback = lambda sock, name, context: names.append(name)
-    server = await serve(behaviour.answers, tls=ours)
+    server = await serve(answers, tls=ours)
     trusting = ssl.create_default_context(cafile=str(certificate))
 
     class Fixed:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from calls.conftest import POST
 
 from idem.outbox.calls.call_end import NotSent
 from idem.outbox.calls.lane import Lane
@@ -24,11 +25,8 @@ def hung() -> Iterator[threading.Event]:
     event.set()
 
 
-async def test_hung_dns_in_one_lane_does_not_delay_another(
-    serve: Any, behaviour: Any, bank: Any, hung: threading.Event
-) -> None:
+async def test_hung_dns_in_one_lane_does_not_delay_another(answering: Any, bank: Any, hung: threading.Event) -> None:
     """Hazard 64: twelve calls whose name hangs, and a healthy provider next door."""
-    server = await serve(behaviour.answers)
 
     def hangs(host: str) -> list[str]:
         hung.wait(30)
@@ -37,16 +35,13 @@ async def test_hung_dns_in_one_lane_does_not_delay_another(
     sick = Lane(
         bank("http://sick.test"), bank("http://sick.test").account, slots=12, margin=0.5, resolver=Resolver(hangs)
     )
-    good_bank = bank(f"http://good.test:{server.port}")
+    good_bank = bank(f"http://good.test:{answering.port}")
     good = Lane(good_bank, good_bank.account, slots=2, margin=0.5, resolver=Resolver(lambda host: ["127.0.0.1"]))
     ends = clock.boottime() + 60
-    stuck = [
-        asyncio.create_task(sick.send(number, behaviour.POST, lease_ends=ends, start=lambda: True))
-        for number in range(12)
-    ]
+    stuck = [asyncio.create_task(sick.send(number, POST, lease_ends=ends, start=lambda: True)) for number in range(12)]
     await asyncio.sleep(0.1)
     began = time.monotonic()
-    outcome, _ = await good.send("row", behaviour.POST, lease_ends=ends, start=lambda: True)
+    outcome, _ = await good.send("row", POST, lease_ends=ends, start=lambda: True)
     assert outcome == Succeeded("p-1")
     assert time.monotonic() - began < 0.5
     assert not any(task.done() for task in stuck)
@@ -59,10 +54,9 @@ async def test_hung_dns_in_one_lane_does_not_delay_another(
 
 
 async def test_the_default_executor_is_used_for_nothing(
-    dial: Any, serve: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
+    dial: Any, answering: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hazard 64: neither for the name nor, later, by asyncio for the address."""
-    server = await serve(behaviour.answers)
     threads: list[str] = []
 
     def getaddrinfo(host: str, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +64,7 @@ async def test_the_default_executor_is_used_for_nothing(
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    result = await dial(f"http://api.test:{server.port}")
+    result = await dial(f"http://api.test:{answering.port}")
     assert result.complete
     assert len(threads) == 1
     assert threads[0].startswith("idem-resolve")
@@ -143,14 +137,11 @@ async def test_literals_and_localhost_are_never_asked_about() -> None:
     resolver.close()
 
 
-async def test_after_a_failed_connection_the_next_call_takes_the_next_address(
-    dial: Any, serve: Any, behaviour: Any
-) -> None:
-    server = await serve(behaviour.answers)
+async def test_after_a_failed_connection_the_next_call_takes_the_next_address(dial: Any, answering: Any) -> None:
     resolver = Resolver(lambda host: ["127.0.0.2", "127.0.0.1"])
-    first = await dial(f"http://api.test:{server.port}", resolver=resolver)
+    first = await dial(f"http://api.test:{answering.port}", resolver=resolver)
     assert isinstance(first, NotSent)
-    second = await dial(f"http://api.test:{server.port}", resolver=resolver)
+    second = await dial(f"http://api.test:{answering.port}", resolver=resolver)
     assert second.complete
     resolver.close()
 

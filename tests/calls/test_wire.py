@@ -7,6 +7,7 @@ import ssl
 from typing import Any
 
 import pytest
+from calls.conftest import answers, does
 
 from idem.outbox.calls.call_end import Lost, NotSent
 from idem.outbox.domain.contract import Contract, FrozenRequest, Response
@@ -52,39 +53,25 @@ async def test_full_backlog_is_not_sent_although_it_takes_the_whole_connect_time
     assert isinstance(result, NotSent) and (result.seen.error, result.given_back) == ("ConnectTimeout", False)
 
 
-async def garbage(wire: Any) -> None:
-    await wire.reader.read(1)
-    await wire.say(b"this is not TLS at all\r\n")
+HANDSHAKES = {
+    "TLS garbage": (does(b"this is not TLS at all\r\n", read=1), "ConnectError"),
+    "FIN in handshake": (does(read=1), "ConnectError"),
+    "RST in handshake": (does("reset", read=1), "ConnectError"),
+    "TLS server silent": (does(30.0, read=0), "ConnectTimeout"),
+}
 
 
-async def closes(wire: Any) -> None:
-    await wire.reader.read(1)
-
-
-async def resets(wire: Any) -> None:
-    await wire.reader.read(1)
-    wire.reset()
-
-
-async def silent(wire: Any) -> None:
-    await asyncio.sleep(30)
-
-
-@pytest.mark.parametrize(
-    ("handler", "error"),
-    [(garbage, "ConnectError"), (closes, "ConnectError"), (resets, "ConnectError"), (silent, "ConnectTimeout")],
-    ids=["TLS garbage", "FIN in handshake", "RST in handshake", "TLS server silent"],
-)
+@pytest.mark.parametrize(("handler", "error"), HANDSHAKES.values(), ids=HANDSHAKES)
 async def test_a_tls_handshake_that_fails_is_not_sent(dial: Any, serve: Any, handler: Any, error: str) -> None:
     server = await serve(handler)
     result = await dial(f"https://127.0.0.1:{server.port}")
     assert isinstance(result, NotSent) and (result.seen.error, result.given_back) == (error, False)
 
 
-async def test_an_untrusted_certificate_is_not_sent(dial: Any, serve: Any, behaviour: Any, certificate: Any) -> None:
+async def test_an_untrusted_certificate_is_not_sent(dial: Any, serve: Any, certificate: Any) -> None:
     ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     ours.load_cert_chain(certificate)
-    server = await serve(behaviour.answers, tls=ours)
+    server = await serve(answers, tls=ours)
     result = await dial(f"https://127.0.0.1:{server.port}")
     assert isinstance(result, NotSent) and result.seen.note == "no connection: self-signed certificate"
     assert server.full == []
@@ -96,41 +83,18 @@ async def test_an_untrusted_certificate_is_not_sent(dial: Any, serve: Any, behav
     ids=["mTLS, no client cert, TLS 1.2", "mTLS, no client cert, TLS 1.3"],
 )
 async def test_a_missing_client_certificate_is_proven_with_tls_1_2_only(
-    dial: Any, serve: Any, behaviour: Any, certificate: Any, version: Any, kind: type
+    dial: Any, serve: Any, certificate: Any, version: Any, kind: type
 ) -> None:
     ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
     ours.load_cert_chain(certificate)
     ours.verify_mode = ssl.CERT_REQUIRED
     ours.minimum_version = ours.maximum_version = version
-    server = await serve(behaviour.answers, tls=ours)
+    server = await serve(answers, tls=ours)
     trusting = ssl.create_default_context(cafile=str(certificate))
     trusting.check_hostname = False
     result = await dial(f"https://127.0.0.1:{server.port}", tls=trusting)
     assert isinstance(result, kind)
     assert server.full == []
-
-
-async def reads_and_closes(wire: Any) -> None:
-    await wire.request()
-
-
-async def reads_and_resets(wire: Any) -> None:
-    await wire.request()
-    wire.reset()
-
-
-async def resets_at_once(wire: Any) -> None:
-    wire.reset()
-
-
-async def talks_garbage(wire: Any) -> None:
-    await wire.request()
-    await wire.say(b"HELLO\r\n\r\n")
-
-
-async def never_answers(wire: Any) -> None:
-    await wire.request()
-    await asyncio.sleep(30)
 
 
 async def never_reads(wire: Any) -> None:
@@ -141,27 +105,20 @@ async def never_reads(wire: Any) -> None:
 POST = FrozenRequest("POST", "/payments", {"Idempotency-Key": "k-1"}, b'{"amount": 100}')
 
 
-@pytest.mark.parametrize(
-    ("handler", "request_", "full", "errors"),
-    [
-        (reads_and_closes, POST, 1, {"RemoteProtocolError"}),
-        (reads_and_resets, POST, 1, {"ReadError"}),
-        (resets_at_once, POST, 0, {"ReadError"}),
-        (resets_at_once, BIG, 0, {"ReadError", "RemoteProtocolError", "WriteError"}),
-        (talks_garbage, POST, 1, {"RemoteProtocolError"}),
-        (never_answers, POST, 1, {"ReadTimeout", "TimeoutError"}),
-        (never_reads, BIG, 0, {"WriteTimeout", "TimeoutError"}),
-    ],
-    ids=[
-        "full request read, then FIN",
-        "full request read, then RST",
-        "RST before reading, small body",
-        "RST before reading, 30 MB body",
-        "garbage status line",
-        "no response",
-        "peer never reads, 30 MB",
-    ],
-)
+LOST = {
+    "full request read, then FIN": (does(), POST, 1, {"RemoteProtocolError"}),
+    "full request read, then RST": (does("reset"), POST, 1, {"ReadError"}),
+    "RST before reading, small body": (does("reset", read=0), POST, 0, {"ReadError"}),
+    "RST before reading, 30 MB body": (
+        does("reset", read=0), BIG, 0, {"ReadError", "RemoteProtocolError", "WriteError"}
+    ),
+    "garbage status line": (does(b"HELLO\r\n\r\n"), POST, 1, {"RemoteProtocolError"}),
+    "no response": (does(30.0), POST, 1, {"ReadTimeout", "TimeoutError"}),
+    "peer never reads, 30 MB": (never_reads, BIG, 0, {"WriteTimeout", "TimeoutError"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("handler", "request_", "full", "errors"), LOST.values(), ids=LOST)
 async def test_bytes_that_may_have_left_are_lost(
     dial: Any, serve: Any, handler: Any, request_: FrozenRequest, full: int, errors: set[str]
 ) -> None:
@@ -173,55 +130,26 @@ async def test_bytes_that_may_have_left_are_lost(
     assert len(server.full) == full
 
 
-async def truncates(wire: Any) -> None:
-    await wire.request()
-    await wire.say(b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{")
+TRUNCATED = b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{"
+KEPT = {
+    "201 head, truncated body": (does(TRUNCATED), 201),
+    "201 head, body stalls": (does(TRUNCATED, 30.0), 201),
+    "201, invalid gzip": (
+        does(b"HTTP/1.1 201 Created\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello"), 201
+    ),
+    "201, a coding that we do not read": (
+        does(b"HTTP/1.1 201 Created\r\nContent-Encoding: br\r\nContent-Length: 5\r\n\r\nhello"), 201
+    ),
+    "201, a body without an end": (
+        does(b"HTTP/1.1 201 Created\r\nContent-Length: 3000000\r\n\r\n" + b"x" * 3_000_000), 201
+    ),
+    "307 to no address": (
+        does(b"HTTP/1.1 307 Temporary\r\nLocation: http://[::\r\nContent-Length: 0\r\n\r\n"), 307
+    ),
+}  # fmt: skip
 
 
-async def stalls(wire: Any) -> None:
-    await truncates(wire)
-    await asyncio.sleep(30)
-
-
-async def breaks_gzip(wire: Any) -> None:
-    await wire.request()
-    await wire.say(b"HTTP/1.1 201 Created\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello")
-
-
-async def speaks_brotli(wire: Any) -> None:
-    await wire.request()
-    await wire.say(b"HTTP/1.1 201 Created\r\nContent-Encoding: br\r\nContent-Length: 5\r\n\r\nhello")
-
-
-async def talks_too_much(wire: Any) -> None:
-    await wire.request()
-    await wire.say(b"HTTP/1.1 201 Created\r\nContent-Length: 3000000\r\n\r\n" + b"x" * 3_000_000)
-
-
-async def redirects_nowhere(wire: Any) -> None:
-    await wire.request()
-    await wire.say(b"HTTP/1.1 307 Temporary\r\nLocation: http://[::\r\nContent-Length: 0\r\n\r\n")
-
-
-@pytest.mark.parametrize(
-    ("handler", "status"),
-    [
-        (truncates, 201),
-        (stalls, 201),
-        (breaks_gzip, 201),
-        (speaks_brotli, 201),
-        (talks_too_much, 201),
-        (redirects_nowhere, 307),
-    ],
-    ids=[
-        "201 head, truncated body",
-        "201 head, body stalls",
-        "201, invalid gzip",
-        "201, a coding that we do not read",
-        "201, a body without an end",
-        "307 to no address",
-    ],
-)
+@pytest.mark.parametrize(("handler", "status"), KEPT.values(), ids=KEPT)
 async def test_a_status_is_kept_whatever_becomes_of_the_body(dial: Any, serve: Any, handler: Any, status: int) -> None:
     server = await serve(handler)
     result = await dial(server.origin)
@@ -230,11 +158,7 @@ async def test_a_status_is_kept_whatever_becomes_of_the_body(dial: Any, serve: A
 
 
 async def test_a_good_response_is_complete_and_its_headers_are_joined_in_lower_case(dial: Any, serve: Any) -> None:
-    async def answers(wire: Any) -> None:
-        await wire.request()
-        await wire.say(
-            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nContent-Length: 2\r\n\r\n{}"
-        )
+    answers = does(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nContent-Length: 2\r\n\r\n{}")
 
     server = await serve(answers)
     result = await dial(server.origin)
@@ -247,11 +171,7 @@ async def test_gzip_that_nobody_asked_for_is_read_within_the_limit(
 ) -> None:
     packed = gzip.compress(b"a" * size)
 
-    async def answers(wire: Any) -> None:
-        await wire.request()
-        await wire.say(
-            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
-        )
+    answers = does(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed)
 
     server = await serve(answers)
     result = await dial(server.origin)
@@ -270,12 +190,11 @@ async def test_an_early_413_is_a_response_or_lost_and_never_not_sent(dial: Any, 
     assert isinstance(result, Lost) or (isinstance(result, Response) and result.status == 413)
 
 
-async def test_every_call_has_a_connection_of_its_own(dial: Any, serve: Any, behaviour: Any) -> None:
+async def test_every_call_has_a_connection_of_its_own(dial: Any, answering: Any) -> None:
     """IB-076 (b): no reused connection that the provider has just closed."""
     from idem.outbox.calls.http_client import ssl_context, stock_client
 
-    server = await serve(behaviour.answers)
     client = stock_client(ssl_context(), Contract("bank"))
     for _ in range(5):
-        assert (await dial(server.origin, client=client)).complete
-    assert server.connections == len(server.full) == 5
+        assert (await dial(answering.origin, client=client)).complete
+    assert answering.connections == len(answering.full) == 5

@@ -4,6 +4,7 @@ import asyncio
 import os
 
 from fix_spine import Spine
+from fix_waiting import until
 
 from idem.decisions import Replay
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
@@ -47,10 +48,7 @@ async def test_every_key_is_called_once_whoever_looks_at_its_row(spine: Spine) -
         await asyncio.to_thread(spine.accept, f"k{n}")
         await asyncio.to_thread(spine.accept, f"k{n}")
         assert not any(task.done() for task in running)
-    for _ in range(400):
-        if not await spine.all("SELECT FROM idem.idempotency_keys WHERE state <> 'completed'"):
-            break
-        await asyncio.sleep(0.05)
+    await until(lambda: spine.lacks("FROM idem.idempotency_keys WHERE state <> 'completed'"))
     stop.set()
     await asyncio.wait_for(asyncio.gather(*running), 30)
     await database.close()

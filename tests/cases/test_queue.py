@@ -129,7 +129,6 @@ async def test_an_unknown_row_holds_up_no_other(spine: Spine) -> None:
     assert isinstance(spine.accept("new", operation="pay.keyless"), Replay)
     rows = await spine.all("SELECT status, ordering_key FROM idem.outbox")
     assert [(row["status"], row["ordering_key"]) for row in rows] == [("unknown", None)]
-    for _ in range(3):
-        await spine.work()
+    await spine.work(times=3)
     assert len(spine.bank.log.sends()) == 2
     assert (await spine.key(old))["state"] == "unknown"

@@ -118,8 +118,7 @@ async def _every_door_gives_it(story: Story) -> None:
         for wish in done:
             story.log.append("asked")
             assert story.ask(wish) == story.answers[wish.operation, wish.key], f"P3: {wish}"
-    async with story.spine.database.connection() as connection:
-        _, token = await tokens.create(connection, "t", "test")
+    _, token = await story.spine.run(tokens.create, "t", "test")
     async with (
         running(story.spine.url, story.catalogues[-1]) as (_, url),
         httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {token}"}) as client,

@@ -63,9 +63,7 @@ async def test_every_name_of_an_intent_finds_it(desk: Desk) -> None:
 @pytest.mark.parametrize("text", ["nothing", LABEL + "y", "LIKE%", "' OR true --", "2001-01-01", "ffff", " "])
 async def test_what_names_nothing_finds_nothing_and_says_so(desk: Desk, text: str) -> None:
     await one(desk)
-    result = await desk.cli("find", text)
-    assert result.code == 3
-    assert f"no intent matches {text}:" in result.out and "idem intents list --since 24h" in result.out
+    await desk.cli("find", text, code=3, out=(f"no intent matches {text}:", "idem intents list --since 24h"))
 
 
 @pytest.mark.parametrize(("command", "name"), LISTS)

@@ -4,6 +4,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from configuration.mistakes import within
 
 from idem.outbox.config import explain
 
@@ -24,7 +25,7 @@ additionalProperties = false
 required = ["amount"]
 properties = {{ amount = {{ type = "integer" }} }}
 """
-MAIN = "providers.bank.accounts.main"
+MAIN = ".accounts.main"
 VARIABLES = {"S": "shared", "T": "token", "U": "user", "COLON": "us:er"}
 
 
@@ -39,134 +40,129 @@ def test_the_sound_one(tmp_path: Path) -> None:
     assert found(tmp_path / "idem.toml", carried) == {}
 
 
-MISTAKES = [
-    (
-        "[providers.bank]",
-        '[providers.bank]\nvalue_at_risk = "little"',
-        "providers.bank.value_at_risk",
-        "'some' or 'none'",
-    ),
-    ("[providers.bank]", '[providers.bank]\nencoding = "xml"', "providers.bank.encoding", "'json' or 'form'"),
-    *(
-        ("[providers.bank]", f'[providers.bank]\nanswers_carry = "{header}"', "providers.bank.answers_carry", word)
-        for header, word in [
-            ("Content-Type", "error: any HTTP server sends the header Content-Type"),
-            ("Via", "error: any HTTP server"),
-            ("X-Request-ID", "warning: many gateways set X-Request-ID themselves"),
-            ("Request Id", "not the name of a header"),
-        ]
-    ),
-    ("[providers.bank]", '[providers.bank]\nretention_max = "1h"', "providers.bank.retention_max", "less than key.ret"),
-    ("[providers.bank]", '[providers.bank]\nretention_max = "60d"', "operations.pay.key_ttl", "memory of 60d"),
-    (
-        "[providers.bank]",
-        '[providers.bank]\ndeployment_tag = { at = "deployment" }',
-        "providers.bank.deployment_tag.at",
-        "not a JSON pointer",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\ndeployment_tag = { at = "" }',
-        "providers.bank.deployment_tag.at",
-        "not the whole of it",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\ndeployment_tag.key_at = "/a"',
-        "providers.bank.deployment_tag.at",
-        "missing",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\ndeployment_tag = { at = "/a", key_at = "/a/b" }',
-        "providers.bank.deployment_tag",
-        "one place",
-    ),
-    *(
-        ("[providers.bank]\n", f"[providers.bank]\nobject = {written}\n", where, word)
-        for written, where, word in [
-            ('{ statuses = { final = ["ok"] } }', "providers.bank.object", "say where it is"),
-            (
-                '{ status = "/s", statuses = { final = ["ok"], pending = ["ok"] } }',
-                "providers.bank.object.statuses",
-                "under final and under pending",
-            ),
-            (
-                '{ status = "/s", statuses = { later_fact = ["a", "a"] } }',
-                "providers.bank.object.statuses",
-                "twice under later_fact",
-            ),
-            (
-                '{ status = "/s", statuses = { finale = ["ok"] } }',
-                "providers.bank.object.statuses.finale",
-                "must be one of",
-            ),
-        ]
-    ),
-    *(
-        ('{ shape = "/error/code" }', f"{{ {written} }}", where, word)
-        for written, where, word in [
-            ('shape = "/e", codes = { refused = ["a"] }', "providers.bank.errors", "say both"),
-            ('code = "/e", codes = { refused = ["a"] }', "providers.bank.errors", "say both"),
-            (
-                'shape = "/e", code = "/e", codes = { refused = ["a"], "not_executed:config" = ["a"] }',
-                "providers.bank.errors",
-                "under refused and under not_executed:config",
-            ),
-            ('shape = "/e", code = "/e", codes = { refused = ["a", "a"] }', "providers.bank.errors", "twice under"),
-            ('shape = "/e", code = "/e", codes = { refused = [7, "7"] }', "providers.bank.errors", "twice under"),
-            ('shape = "/e", code = "/e", codes = { later_fact = ["a"] }', "providers.bank.errors", "only events tell"),
-            (
-                'shape = "/e", code = "/e", codes = { declined = ["a"] }',
-                "providers.bank.errors.codes.declined",
-                "one of",
-            ),
-            ('shape = ["/e", "f"]', "providers.bank.errors.shape", "not a JSON pointer"),
-        ]
-    ),
-    ('says = "final"', 'says = "later_fact", status = 200', "providers.bank.outcome.0", "a body alone"),
-    ('[{ says = "final"', '[{ says = "later_fact" }, { says = "final"', "providers.bank.outcome.0", "a body alone"),
-    ('says = "final"', 'says = "ambiguous:cached"', "providers.bank.outcome.0", "must name its HTTP status"),
-    (
-        'errors = { shape = "/error/code" }\noutcome = [',
-        'outcome = [{ says = "ambiguous:cached", status = "5xx" }, ',
-        "providers.bank.outcome.0",
-        "this rule never holds",
-    ),
-    *(
-        ('{ origin = "https://bank.example" }', f'{{ origin = "https://bank.example", {written} }}', where, word)
-        for written, where, word in [
-            ('basic = { user = "u" }', f"{MAIN}.basic.user", "a secret never stands in idem.toml"),
-            ('basic = { password = { env = "P" } }', f"{MAIN}.basic.user", "missing"),
-            ('basic = { user = { env = "NO_USER" } }', f"{MAIN}.basic.user", "NO_USER is not set"),
-            (
-                'basic = { user = { env = "U" } }, authorization = { env = "T" }',
-                f"{MAIN}.headers",
-                "authorization is said twice",
-            ),
-            ('basic = { user = { env = "COLON" } }', f"{MAIN}.basic.user", "has a colon"),
-            ('signature = { secret = { env = "NO_KEY" } }', f"{MAIN}.signature.secret", "NO_KEY is not set"),
-            ('signature = { secret = { env = "S" }, over = "{key}" }', f"{MAIN}.signature.over", "cannot be signed"),
-            ('signature = { secret = { env = "S" }, over = "{body?}" }', f"{MAIN}.signature.over", "cannot be signed"),
-            ('signature = { secret = { env = "S" }, over = "{" }', f"{MAIN}.signature.over", "lone"),
-            ('signature = { secret = { env = "S" }, over = "{body}" }', f"{MAIN}.signature.over", "leaves out path"),
-            ('signature = { secret = { env = "S" }, algorithm = "md5" }', f"{MAIN}.signature.algorithm", "'sha256'"),
-            ('signature = { secret = { env = "S" }, header = "Host" }', f"{MAIN}.signature.header", "not a header"),
-            ('signature = { secret = { env = "S" }, prefix = "é" }', f"{MAIN}.signature.prefix", "no header can carry"),
-            ('signature = { secret = { env = "S" }, header = "x-timestamp" }', f"{MAIN}.signature", "share one header"),
-            (
-                'signature = { secret = { env = "S" }, header = "idempotency-key" }',
-                f"{MAIN}.headers",
-                "carries the provider key",
-            ),
-            (
-                'signature = { secret = { env = "S" } }, headers = { X-TIMESTAMP = { env = "S" } }',
-                f"{MAIN}.headers",
-                "x-timestamp is said twice",
-            ),
-        ]
-    ),
-]
+MISTAKES = within(
+    "providers.bank",
+    "[providers.bank]",
+    [
+        ('value_at_risk = "little"', ".value_at_risk", "'some' or 'none'"),
+        ('encoding = "xml"', ".encoding", "'json' or 'form'"),
+        *(
+            (f'answers_carry = "{header}"', ".answers_carry", word)
+            for header, word in [
+                ("Content-Type", "error: any HTTP server sends the header Content-Type"),
+                ("Via", "error: any HTTP server"),
+                ("X-Request-ID", "warning: many gateways set X-Request-ID themselves"),
+                ("Request Id", "not the name of a header"),
+            ]
+        ),
+        ('retention_max = "1h"', ".retention_max", "less than key.ret"),
+        ('retention_max = "60d"', "operations.pay.key_ttl", "memory of 60d"),
+        ('deployment_tag = { at = "deployment" }', ".deployment_tag.at", "not a JSON pointer"),
+        ('deployment_tag = { at = "" }', ".deployment_tag.at", "not the whole of it"),
+        ('deployment_tag.key_at = "/a"', ".deployment_tag.at", "missing"),
+        ('deployment_tag = { at = "/a", key_at = "/a/b" }', ".deployment_tag", "one place"),
+        *(
+            (f"object = {written}\n", where, word)
+            for written, where, word in [
+                ('{ statuses = { final = ["ok"] } }', ".object", "say where it is"),
+                (
+                    '{ status = "/s", statuses = { final = ["ok"], pending = ["ok"] } }',
+                    ".object.statuses",
+                    "under final and under pending",
+                ),
+                (
+                    '{ status = "/s", statuses = { later_fact = ["a", "a"] } }',
+                    ".object.statuses",
+                    "twice under later_fact",
+                ),
+                ('{ status = "/s", statuses = { finale = ["ok"] } }', ".object.statuses.finale", "must be one of"),
+            ]
+        ),
+        *(
+            ('{ shape = "/error/code" }', f"{{ {written} }}", where, word)
+            for written, where, word in [
+                ('shape = "/e", codes = { refused = ["a"] }', ".errors", "say both"),
+                ('code = "/e", codes = { refused = ["a"] }', ".errors", "say both"),
+                (
+                    'shape = "/e", code = "/e", codes = { refused = ["a"], "not_executed:config" = ["a"] }',
+                    ".errors",
+                    "under refused and under not_executed:config",
+                ),
+                ('shape = "/e", code = "/e", codes = { refused = ["a", "a"] }', ".errors", "twice under"),
+                ('shape = "/e", code = "/e", codes = { refused = [7, "7"] }', ".errors", "twice under"),
+                ('shape = "/e", code = "/e", codes = { later_fact = ["a"] }', ".errors", "only events tell"),
+                ('shape = "/e", code = "/e", codes = { declined = ["a"] }', ".errors.codes.declined", "one of"),
+                ('shape = ["/e", "f"]', ".errors.shape", "not a JSON pointer"),
+            ]
+        ),
+        ('says = "final"', 'says = "later_fact", status = 200', ".outcome.0", "a body alone"),
+        ('[{ says = "final"', '[{ says = "later_fact" }, { says = "final"', ".outcome.0", "a body alone"),
+        ('says = "final"', 'says = "ambiguous:cached"', ".outcome.0", "must name its HTTP status"),
+        (
+            'errors = { shape = "/error/code" }\noutcome = [',
+            'outcome = [{ says = "ambiguous:cached", status = "5xx" }, ',
+            ".outcome.0",
+            "this rule never holds",
+        ),
+        *(
+            ('{ origin = "https://bank.example" }', f'{{ origin = "https://bank.example", {written} }}', where, word)
+            for written, where, word in [
+                ('basic = { user = "u" }', f"{MAIN}.basic.user", "a secret never stands in idem.toml"),
+                ('basic = { password = { env = "P" } }', f"{MAIN}.basic.user", "missing"),
+                ('basic = { user = { env = "NO_USER" } }', f"{MAIN}.basic.user", "NO_USER is not set"),
+                (
+                    'basic = { user = { env = "U" } }, authorization = { env = "T" }',
+                    f"{MAIN}.headers",
+                    "authorization is said twice",
+                ),
+                ('basic = { user = { env = "COLON" } }', f"{MAIN}.basic.user", "has a colon"),
+                ('signature = { secret = { env = "NO_KEY" } }', f"{MAIN}.signature.secret", "NO_KEY is not set"),
+                (
+                    'signature = { secret = { env = "S" }, over = "{key}" }',
+                    f"{MAIN}.signature.over",
+                    "cannot be signed",
+                ),
+                (
+                    'signature = { secret = { env = "S" }, over = "{body?}" }',
+                    f"{MAIN}.signature.over",
+                    "cannot be signed",
+                ),
+                ('signature = { secret = { env = "S" }, over = "{" }', f"{MAIN}.signature.over", "lone"),
+                (
+                    'signature = { secret = { env = "S" }, over = "{body}" }',
+                    f"{MAIN}.signature.over",
+                    "leaves out path",
+                ),
+                (
+                    'signature = { secret = { env = "S" }, algorithm = "md5" }',
+                    f"{MAIN}.signature.algorithm",
+                    "'sha256'",
+                ),
+                ('signature = { secret = { env = "S" }, header = "Host" }', f"{MAIN}.signature.header", "not a header"),
+                (
+                    'signature = { secret = { env = "S" }, prefix = "é" }',
+                    f"{MAIN}.signature.prefix",
+                    "no header can carry",
+                ),
+                (
+                    'signature = { secret = { env = "S" }, header = "x-timestamp" }',
+                    f"{MAIN}.signature",
+                    "share one header",
+                ),
+                (
+                    'signature = { secret = { env = "S" }, header = "idempotency-key" }',
+                    f"{MAIN}.headers",
+                    "carries the provider key",
+                ),
+                (
+                    'signature = { secret = { env = "S" } }, headers = { X-TIMESTAMP = { env = "S" } }',
+                    f"{MAIN}.headers",
+                    "x-timestamp is said twice",
+                ),
+            ]
+        ),
+    ],
+)
 
 
 @pytest.mark.parametrize(("old", "new", "where", "word"), MISTAKES)

@@ -5,6 +5,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+from configuration.mistakes import within
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,141 +74,97 @@ MISTAKES = [
 
 VERIFIED = f'verified = "{date.today()}"'
 
-PROVIDER_MISTAKES = [
-    (
-        'retention = "24h"',
-        'retention = "24h", retentions = "1h"',
-        "providers.bank.key.retentions",
-        "Did you mean retention?",
-    ),
-    ('retention = "24h"', 'retention = "30m"', "providers.bank.key.retention", "there will be no replays"),
-    ('carrier = "header"', 'carrier = "cookie"', "providers.bank.key.carrier", "'header', 'body' or 'none'"),
-    ('carrier = "header"', 'carrier = "none"', "providers.bank.key.replay", "second effect"),
-    ('replay = "stored"', 'replay = "none"', "providers.bank.on_unsettleable", "nothing can tell"),
-    ('{ shape = "/error/code" }', '{ shape = "error.code" }', "providers.bank.errors.shape", "not a JSON pointer"),
-    ('{ shape = "/error/code" }', "{}", "providers.bank.errors.shape", "a proxy's"),
-    ('says = "final"', 'says = "finale"', "providers.bank.outcome.0.says", "must be one of"),
-    ('says = "final"', 'says = "absent"', "providers.bank.outcome.0", "must name its HTTP status"),
-    ('says = "final"', 'says = "final", status = "6xx"', "providers.bank.outcome.0.status", "not an HTTP status"),
-    ('"/status" = "succeeded"', 'status = "succeeded"', "providers.bank.outcome.0", "not a JSON pointer"),
-    ('"/status" = "succeeded"', '"/status" = []', "providers.bank.outcome.0.when", "a list of values"),
-    ('[{ says = "final", when = { "/status" = "succeeded" } }]', "[]", "providers.bank.outcome", "no rule"),
-    ('"https://bank.example"', '"bank.example"', "providers.bank.accounts.main.origin", "scheme, host and port"),
-    ('"https://bank.example"', '"https://bank.example/v1"', "providers.bank.accounts.main.origin", "no path"),
-    ('"https://bank.example"', '"https://bank.example:x"', "providers.bank.accounts.main.origin", "ort"),
-    ('"https://bank.example"', '"https://a:b@bank.example"', "providers.bank.accounts.main.origin", "no credentials"),
-    ('"https://bank.example"', '"http://bank.example"', "providers.bank.accounts.main.origin", "unencrypted"),
-    ('{ origin = "https://bank.example" }', "{}", "providers.bank.accounts.main.origin", "missing"),
-    ('accounts.main = { origin = "https://bank.example" }', "", "providers.bank.accounts", "no account"),
-    ("[providers.bank]", '[providers.bank]\nschedule = ["1m"]', "providers.bank.schedule", "Add a later time"),
-    ("[providers.bank]", '[providers.bank]\nflight_limit = "1s"', "providers.bank.flight_limit", "own deadline"),
-    (VERIFIED, 'verified = "x"', "providers.bank.verified", "2026-11-28"),
-    (VERIFIED, "", "providers.bank.verified", "warning: nothing says when"),
-    (VERIFIED, f'verified = "{date.today() - timedelta(days=367)}"', "providers.bank.verified", "367 days ago"),
-    (VERIFIED, f'verified = "{date.today() + timedelta(days=9)}"', "providers.bank.verified", "error: 20"),
-    ("[providers.bank]", '[providers."my bank"]', "providers.my bank", "not a usable name"),
-    (
-        "[providers.bank]",
-        '[providers.bank]\nlookup.by_key = { path = "/p" , match = "/k"}',
-        "providers.bank.lookup",
-        "asks about no particular call",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\nlookup.by_key = { path = "/p?k={idem.key}" }',
-        "providers.bank.lookup.by_key.match",
-        "another one's object",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\nlookup.by_reference = { path = "/p?k={idem.key}", match = "/k" }',
-        "operations.pay.body",
-        "the call would be made again",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\nlookup.by_id = { path = { p_ = "/p/{idem.key}" } }',
-        "providers.bank.lookup",
-        "not available here",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\nlookup.by_events = { path = "/e?t={idem.sent_at}", match = "/key" }',
-        "providers.bank.lookup.by_events.types",
-        "copies of the object",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\nlist = { path = "/p?t={idem.since}" }',
-        "providers.bank.list",
-        "dedicated_account = true",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\nlist = { path = "/p?t={idem.since}", page = { style = "cursr" } }',
-        "providers.bank.list.page.style",
-        "'cursor'",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\ncancel_by_key = { path = "/c" }',
-        "providers.bank.cancel_by_key",
-        "put {idem.key} into",
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\ncancel_by_key = { path = "/c/{idem.key}", body = { a = 1979-05-27 } }',
-        "providers.bank.cancel_by_key",
-        "JSON",
-    ),
-    ("[providers.bank]", '[providers.bank]\nsettle = ["cancel_by_key"]', "providers.bank.settle", "cannot settle"),
-    (
-        'says = "final", when',
-        'says = "not_executed:request", status = [503] }, { says = "final", when',
-        "providers.bank.outcome.0.status",
-        "a 503 may come from a proxy",
-    ),
-]
+PROVIDER_MISTAKES = within(
+    "providers.bank",
+    "[providers.bank]",
+    [
+        ('retention = "24h"', 'retention = "24h", retentions = "1h"', ".key.retentions", "Did you mean retention?"),
+        ('retention = "24h"', 'retention = "30m"', ".key.retention", "there will be no replays"),
+        ('carrier = "header"', 'carrier = "cookie"', ".key.carrier", "'header', 'body' or 'none'"),
+        ('carrier = "header"', 'carrier = "none"', ".key.replay", "second effect"),
+        ('replay = "stored"', 'replay = "none"', ".on_unsettleable", "nothing can tell"),
+        ('{ shape = "/error/code" }', '{ shape = "error.code" }', ".errors.shape", "not a JSON pointer"),
+        ('{ shape = "/error/code" }', "{}", ".errors.shape", "a proxy's"),
+        ('says = "final"', 'says = "finale"', ".outcome.0.says", "must be one of"),
+        ('says = "final"', 'says = "absent"', ".outcome.0", "must name its HTTP status"),
+        ('says = "final"', 'says = "final", status = "6xx"', ".outcome.0.status", "not an HTTP status"),
+        ('"/status" = "succeeded"', 'status = "succeeded"', ".outcome.0", "not a JSON pointer"),
+        ('"/status" = "succeeded"', '"/status" = []', ".outcome.0.when", "a list of values"),
+        ('[{ says = "final", when = { "/status" = "succeeded" } }]', "[]", ".outcome", "no rule"),
+        ('"https://bank.example"', '"bank.example"', ".accounts.main.origin", "scheme, host and port"),
+        ('"https://bank.example"', '"https://bank.example/v1"', ".accounts.main.origin", "no path"),
+        ('"https://bank.example"', '"https://bank.example:x"', ".accounts.main.origin", "ort"),
+        ('"https://bank.example"', '"https://a:b@bank.example"', ".accounts.main.origin", "no credentials"),
+        ('"https://bank.example"', '"http://bank.example"', ".accounts.main.origin", "unencrypted"),
+        ('{ origin = "https://bank.example" }', "{}", ".accounts.main.origin", "missing"),
+        ('accounts.main = { origin = "https://bank.example" }', "", ".accounts", "no account"),
+        ('schedule = ["1m"]', ".schedule", "Add a later time"),
+        ('flight_limit = "1s"', ".flight_limit", "own deadline"),
+        (VERIFIED, 'verified = "x"', ".verified", "2026-11-28"),
+        (VERIFIED, "", ".verified", "warning: nothing says when"),
+        (VERIFIED, f'verified = "{date.today() - timedelta(days=367)}"', ".verified", "367 days ago"),
+        (VERIFIED, f'verified = "{date.today() + timedelta(days=9)}"', ".verified", "error: 20"),
+        ("[providers.bank]", '[providers."my bank"]', "providers.my bank", "not a usable name"),
+        ('lookup.by_key = { path = "/p" , match = "/k"}', ".lookup", "asks about no particular call"),
+        ('lookup.by_key = { path = "/p?k={idem.key}" }', ".lookup.by_key.match", "another one's object"),
+        (
+            'lookup.by_reference = { path = "/p?k={idem.key}", match = "/k" }',
+            "operations.pay.body",
+            "the call would be made again",
+        ),
+        ('lookup.by_id = { path = { p_ = "/p/{idem.key}" } }', ".lookup", "not available here"),
+        (
+            'lookup.by_events = { path = "/e?t={idem.sent_at}", match = "/key" }',
+            ".lookup.by_events.types",
+            "copies of the object",
+        ),
+        ('list = { path = "/p?t={idem.since}" }', ".list", "dedicated_account = true"),
+        ('list = { path = "/p?t={idem.since}", page = { style = "cursr" } }', ".list.page.style", "'cursor'"),
+        ('cancel_by_key = { path = "/c" }', ".cancel_by_key", "put {idem.key} into"),
+        ('cancel_by_key = { path = "/c/{idem.key}", body = { a = 1979-05-27 } }', ".cancel_by_key", "JSON"),
+        ('settle = ["cancel_by_key"]', ".settle", "cannot settle"),
+        (
+            'says = "final", when',
+            'says = "not_executed:request", status = [503] }, { says = "final", when',
+            ".outcome.0.status",
+            "a 503 may come from a proxy",
+        ),
+    ],
+)
 
-OPERATION_MISTAKES = [
-    ('provider = "bank"', 'provider = "bonk"', "operations.pay.provider", "Did you mean bank?"),
-    ('provider = "bank"', 'provider = "bank"\naccount = "man"', "operations.pay.account", "Did you mean main?"),
-    ('provider = "bank"', 'provider = "bank"\nkey_ttl = "1h"', "operations.pay", "short_ttl = true"),
-    ('provider = "bank"', 'provider = "bank"\nmethod = "GET"', "operations.pay.method", "'POST'"),
-    ('provider = "bank"', 'provider = "bank"\nkeyttl = "1d"', "operations.pay.keyttl", "Did you mean key_ttl?"),
-    ('provider = "bank"', 'provider = "bank"\nstart_within = "9d"', "operations.pay.key_ttl", "longer than its key"),
-    ('provider = "bank"', 'provider = "bank"\nlabel = "{"', "operations.pay.label", "lone"),
-    ('provider = "bank"', 'provider = "bank"\nheaders = { Authorization = "x" }', "operations.pay.headers", "account"),
-    ('provider = "bank"', 'provider = "bank"\nheaders = { X = "ü" }', "operations.pay.headers", "visible ASCII"),
-    ('provider = "bank"', 'provider = "bank"\nheaders = { Host = "x" }', "operations.pay.headers", "not a header"),
-    (
-        'provider = "bank"',
-        'provider = "bank"\nanswer.succeeded = { status = 500 }',
-        "operations.pay.answer.succeeded.status",
-        "499",
-    ),
-    (
-        'provider = "bank"',
-        'provider = "bank"\nanswer.succeeded = { status = 201, body = "{idem.key}" }',
-        "operations.pay.answer.succeeded.body",
-        "idem.intent",
-    ),
-    ('path = "/payments"', "", "operations.pay.path", "missing"),
-    ('path = "/payments"', 'path = "payments"', "operations.pay.path", "begins with one slash"),
-    ('path = "/payments"', 'path = "/payments/{id?}"', "operations.pay.path", "cannot be optional"),
-    ('path = "/payments"', 'path = "/payments/{idd}"', "operations.pay.path", "not a param of the schema"),
-    ('"{amount}"', '"{amuont}"', "operations.pay.body", "Did you mean amount?"),
-    ('"{amount}"', '"{idem.secret}"', "operations.pay.body", "not available here"),
-    ('"{amount}"', "2026-01-01", "operations.pay.body", "must be a JSON value"),
-    ('"{amount}"', "nan", "operations.pay.body", "must be a JSON value"),
-    ('required = ["amount"]', "", "operations.pay.body", "may be missing"),
-    ('type = "object"', 'type = "objekt"', "operations.pay.params", "/type"),
-    ('type = "integer"', '"$ref" = "https://x.example/y"', "operations.pay.params", "leaves the schema"),
-    ('type = "integer"', '"$ref" = "#/$defs/y"', "operations.pay.params", "leads nowhere"),
-    ("[operations.pay.params]", "[operations.pay.param]", "operations.pay.param", "Did you mean params?"),
-    ("[operations.pay]", "[operations.payments.create]", "operations.payments.create", "written in quotes"),
-    ("[operations.pay]", "[operations.Pay]", "operations.Pay", "not a usable name"),
-]
+OPERATION_MISTAKES = within(
+    "operations.pay",
+    'provider = "bank"',
+    [
+        ('provider = "bank"', 'provider = "bonk"', ".provider", "Did you mean bank?"),
+        ('account = "man"', ".account", "Did you mean main?"),
+        ('key_ttl = "1h"', "", "short_ttl = true"),
+        ('method = "GET"', ".method", "'POST'"),
+        ('keyttl = "1d"', ".keyttl", "Did you mean key_ttl?"),
+        ('start_within = "9d"', ".key_ttl", "longer than its key"),
+        ('label = "{"', ".label", "lone"),
+        ('headers = { Authorization = "x" }', ".headers", "account"),
+        ('headers = { X = "ü" }', ".headers", "visible ASCII"),
+        ('headers = { Host = "x" }', ".headers", "not a header"),
+        ("answer.succeeded = { status = 500 }", ".answer.succeeded.status", "499"),
+        ('answer.succeeded = { status = 201, body = "{idem.key}" }', ".answer.succeeded.body", "idem.intent"),
+        ('path = "/payments"', "", ".path", "missing"),
+        ('path = "/payments"', 'path = "payments"', ".path", "begins with one slash"),
+        ('path = "/payments"', 'path = "/payments/{id?}"', ".path", "cannot be optional"),
+        ('path = "/payments"', 'path = "/payments/{idd}"', ".path", "not a param of the schema"),
+        ('"{amount}"', '"{amuont}"', ".body", "Did you mean amount?"),
+        ('"{amount}"', '"{idem.secret}"', ".body", "not available here"),
+        ('"{amount}"', "2026-01-01", ".body", "must be a JSON value"),
+        ('"{amount}"', "nan", ".body", "must be a JSON value"),
+        ('required = ["amount"]', "", ".body", "may be missing"),
+        ('type = "object"', 'type = "objekt"', ".params", "/type"),
+        ('type = "integer"', '"$ref" = "https://x.example/y"', ".params", "leaves the schema"),
+        ('type = "integer"', '"$ref" = "#/$defs/y"', ".params", "leads nowhere"),
+        ("[operations.pay.params]", "[operations.pay.param]", ".param", "Did you mean params?"),
+        ("[operations.pay]", "[operations.payments.create]", "operations.payments.create", "written in quotes"),
+        ("[operations.pay]", "[operations.Pay]", "operations.Pay", "not a usable name"),
+    ],
+)
 
 
 @pytest.mark.parametrize(("added", "where", "word"), MISTAKES)
@@ -216,7 +173,7 @@ def test_mistakes_in_the_installation(write: Path, added: str, where: str, word:
     assert word in findings[where], findings
 
 
-@pytest.mark.parametrize(("old", "new", "where", "word"), PROVIDER_MISTAKES + OPERATION_MISTAKES)
+@pytest.mark.parametrize(("old", "new", "where", "word"), [*PROVIDER_MISTAKES, *OPERATION_MISTAKES])
 def test_mistakes_in_providers_and_operations(write: Path, old: str, new: str, where: str, word: str) -> None:
     assert old in SOUND
     findings = found(write, SOUND.replace(old, new, 1))

@@ -1,8 +1,7 @@
 """Behind a pooler in transaction mode nothing of idem begins, and nothing is left in sessions of others."""
 
 import asyncio
-import os
-import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -12,6 +11,7 @@ import pytest
 from doctor.transaction_pooler import TransactionPooler
 from fix_desk import Desk
 from fix_line import target
+from fix_processes import started
 from psycopg.conninfo import conninfo_to_dict
 
 from idem import Idem
@@ -58,15 +58,8 @@ async def test_every_command_says_it_and_ends_with_2(desk: Desk, pooled: str) ->
 
 
 async def test_the_supervisor_says_it_too(desk: Desk, pooled: str) -> None:
-    running = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "idem.cli.main", "run", "--no-api",
-        env=os.environ | desk.environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
+    async with started("run", "--no-api", env=desk.environment, stdout=PIPE, stderr=PIPE) as running:
         _, err = await asyncio.wait_for(running.communicate(), 90)
-    finally:
-        if running.returncode is None:
-            running.kill()
     assert (running.returncode, b"pool_mode = session" in err) == (2, True), err
 
 

@@ -9,7 +9,8 @@ from urllib.request import urlopen
 import psycopg
 import pytest
 from fix_desk import Desk
-from fix_processes import eventually, started
+from fix_processes import started
+from fix_waiting import until
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -54,27 +55,26 @@ async def test_ib_166_a_lane_that_hangs_is_named_beside_one_that_works(
         ]
         return found
 
-    async def passed() -> bool:
-        return bool(
-            await desk.spine.all("SELECT FROM idem.daemons WHERE kind = %(k)s AND last_pass_at IS NOT NULL", k=kind)
-        )
-
     with psycopg.connect(desk.spine.url) as other:
         other.execute("INSERT INTO idem.lanes (provider, account) VALUES ('keyed', 'eu')")
         other.commit()
         async with started(kind, "run", "--metrics-port", str(unused_tcp_port), env=desk.environment) as daemon:
-            await eventually(passed)
+            await until(
+                lambda: desk.spine.all(
+                    "SELECT FROM idem.daemons WHERE kind = %(k)s AND last_pass_at IS NOT NULL", k=kind
+                )
+            )
             other.execute("SELECT FROM idem.lanes WHERE (provider, account) = ('keyed', 'eu') FOR UPDATE")
-            await eventually(named)
+            await until(named)
             stood, went = await last("eu"), await last("keyed")
 
             async def goes_on() -> bool:
                 return await last("keyed") > went
 
-            await eventually(goes_on)
+            await until(goes_on)
             assert await last("eu") == stood
             other.rollback()
-            await eventually(healthy)
+            await until(healthy)
             daemon.send_signal(signal.SIGTERM)
             await asyncio.wait_for(daemon.communicate(), 30)
     assert daemon.returncode == 0

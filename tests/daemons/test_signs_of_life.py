@@ -4,6 +4,7 @@ import asyncio
 
 import psycopg
 import pytest
+from fix_waiting import until
 from structlog.testing import capture_logs
 
 from idem.outbox.daemon import daemon
@@ -28,13 +29,9 @@ async def test_signs_of_life_that_fail_are_told_by_the_process(db_url: str, monk
         with psycopg.connect(db_url) as other:
             other.execute("SELECT FROM idem.daemons WHERE id = %s FOR UPDATE", [life.id])
             living = asyncio.create_task(life.run(database, stop))
-            async with asyncio.timeout(60):
-                while missed() < daemon.LOST + 2:
-                    await asyncio.sleep(0.02)
+            await until(lambda: missed() >= daemon.LOST + 2)
             other.rollback()
-        async with asyncio.timeout(60):
-            while missed():
-                await asyncio.sleep(0.02)
+        await until(lambda: not missed())
         stop.set()
         await living
     told = [line["event"] for line in lines if line["event"].startswith("heartbeat_")]

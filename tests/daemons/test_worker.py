@@ -1,37 +1,15 @@
 """The worker as a daemon: lost answers of its database, shutdown, wake-up, an outage."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
-from fix_line import database_proxy, until
+from fix_line import database_proxy
 from fix_spine import Spine
+from fix_steps import working
+from fix_waiting import until
 
 from idem.decisions import Replay
-from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.notify import Nudge
-from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.worker.worker import Worker
 from idem.testing.proxy import Direction, ProxyVerdict
-
-
-@contextlib.asynccontextmanager
-async def running(
-    spine: Spine, url: str | None = None, **settings: float
-) -> AsyncIterator[tuple[Worker, asyncio.Event]]:
-    """A worker that runs in this loop; stopped and waited for at the end."""
-    database = Database(url or spine.url, name="idem-test-worker", size=4, timeouts=Timeouts(statement=3, connect=2))
-    await database.open()
-    given = {"lease": 30.0, "margin": 1.0, "slots": 4, "poll": 0.1, **settings}
-    worker = Worker(database, spine.catalogue, WorkerSettings(**given))  # type: ignore[arg-type]
-    stop = asyncio.Event()
-    task = asyncio.create_task(worker.run(stop))
-    try:
-        yield worker, stop
-    finally:
-        stop.set()
-        await asyncio.wait_for(task, 30)
-        await database.close()
 
 
 async def done(spine: Spine) -> bool:
@@ -51,7 +29,7 @@ async def test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back(spine: S
             return "pass"
 
         proxy.watch = watch
-        async with running(spine, url):
+        async with working(spine, url=url):
             await until(lambda: done(spine))
     assert cut
     for intent in intents:
@@ -77,7 +55,7 @@ async def test_a_settle_whose_answer_is_lost_is_written_once(spine: Spine) -> No
             return "pass"
 
         proxy.watch = watch
-        async with running(spine, url) as (worker, _):
+        async with working(spine, url=url) as (worker, _):
             await until(lambda: done(spine))
             await worker.settler.drain()
             assert worker.settler.fates == {"already": 1}
@@ -98,7 +76,7 @@ async def test_sigterm_finishes_what_runs_and_claims_nothing_more(spine: Spine) 
         await release.wait()
 
     spine.bank.when("received", None, hold)
-    async with running(spine, slots=4) as (_, stop):
+    async with working(spine, slots=4) as (_, stop):
         await asyncio.wait_for(began.wait(), 10)
         stop.set()
         await asyncio.sleep(0.3)
@@ -116,11 +94,11 @@ async def test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back(spine: S
     """Hazard 42, IB-056: the hint is sent after the commit; a killed listener is set up again by itself."""
     nudge = Nudge(db_url)
     spine.acceptor.nudge = nudge
-    async with running(spine, poll=30.0) as (worker, _):
+    async with working(spine, poll=30.0) as (worker, _):
         await asyncio.sleep(0.5)
         for n in range(2):
             await asyncio.to_thread(spine.accepted, f"k{n}")
-            await until(lambda: done(spine), 10)
+            await until(lambda: done(spine), seconds=10)
             if n == 0:
                 await spine.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -134,7 +112,7 @@ async def test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back(spine: S
 
 async def test_the_listener_holds_no_transaction_open(spine: Spine) -> None:
     """IB-063."""
-    async with running(spine):
+    async with working(spine):
         await asyncio.sleep(0.5)
         for _ in range(10):
             rows = await spine.all(
@@ -147,7 +125,7 @@ async def test_the_listener_holds_no_transaction_open(spine: Spine) -> None:
 
 async def test_an_outage_of_the_database_loses_nothing(spine: Spine) -> None:
     """IB-058, IB-066, IB-142: lines are cut and refused for a while, in the middle of calls; it recovers by itself."""
-    async with database_proxy(spine) as (proxy, url), running(spine, url):
+    async with database_proxy(spine) as (proxy, url), working(spine, url=url):
         for n in range(5):
             spine.accepted(f"k{n}")
         await until(lambda: done(spine))
@@ -156,7 +134,7 @@ async def test_an_outage_of_the_database_loses_nothing(spine: Spine) -> None:
             spine.accepted(f"k{n}")
         await asyncio.sleep(3)
         await proxy.listen()
-        await until(lambda: done(spine), 30)
+        await until(lambda: done(spine), seconds=30)
     for n in range(10):
         assert isinstance(spine.accept(f"k{n}"), Replay)
     assert spine.effects() == 10
@@ -176,6 +154,6 @@ async def test_hazard_32_no_transaction_is_open_while_a_call_runs(spine: Spine) 
         seen.append(list(rows))
 
     spine.bank.when("received", None, look)
-    async with running(spine, slots=4):
+    async with working(spine, slots=4):
         await until(lambda: done(spine))
     assert seen == [[]] * 4

@@ -58,6 +58,13 @@ class Made:
         """Append a look of the reconciler at an unknown."""
         self.change(at, "reconciler", "look", "unknown/unknown", went, outcome=outcome, claimed_at=at, **more)
 
+    def becomes(self, **fields: Any) -> None:
+        self.intent = replace(self.intent, **fields)
+
+    def attempt_is(self, number: int) -> None:
+        """The number of the attempt whose end is in evidence."""
+        self.evidence[1] = replace(self.evidence[1], attempt=number)
+
     def begin_again(self) -> None:
         """Forget the good end: the intent is accepted, nothing was sent yet."""
         self.evidence[1:], self.bank[:] = [], []

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_waiting import until_it_holds
 
 from idem.cli.demo import DemoSettings, Sabotage, run
 
@@ -60,10 +60,10 @@ def test_no_process_is_left(tmp_path_factory: pytest.TempPathFactory, number: si
     home = tmp_path_factory.getbasetemp() / "demo"
     home.mkdir(exist_ok=True)
     with command(home, "--payments", "40", "--kills", "0", "--seed", "1") as demo:
-        until(lambda: len(processes_of(demo.pid, home)) >= 6 and daemons_are_up(home), 60)
+        until_it_holds(lambda: len(processes_of(demo.pid, home)) >= 6 and daemons_are_up(home), 60)
         demo.send_signal(number)
         assert demo.wait(30) == {signal.SIGKILL: -signal.SIGKILL}.get(number, 130)
-        until(lambda: not processes_of(demo.pid, home), 20)
+        until_it_holds(lambda: not processes_of(demo.pid, home), 20)
 
 
 @contextmanager
@@ -100,10 +100,3 @@ def processes_of(demo: int, home: Path) -> dict[int, str]:
 def daemons_are_up(home: Path) -> bool:
     logs = list(home.glob(".idem/demo/runs/*/worker-1.log"))
     return any(b'"call"' in log.read_bytes() for log in logs)
-
-
-def until(holds: Any, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)

@@ -1,6 +1,7 @@
 """A desk, and a doctor who is called as a person calls him."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -8,7 +9,6 @@ import pytest
 from fix_desk import Desk
 
 Found: TypeAlias = list[dict[str, str]]
-Doctor: TypeAlias = Callable[..., Awaitable[Found]]
 
 DAEMONS = """
 INSERT INTO idem.daemons (id, kind, host, pid, seen_at, last_pass_at)
@@ -21,16 +21,21 @@ def edit(configuration: Path, change: Callable[[str], str]) -> None:
     configuration.write_text(change(configuration.read_text()))
 
 
-@pytest.fixture
-async def doctor(desk: Desk) -> Doctor:
-    """Examines this test's installation, on which all daemons live, and gives what he found about one thing.
+@dataclass
+class Doctor:
+    """Examines this test's installation. What it finds says what to do, unless it is in order."""
 
-    Whatever he finds says what to do, unless it is in order.
-    """
-    await desk.spine.all(DAEMONS)
+    desk: Desk
 
-    async def examine(*checks: str, options: tuple[object, ...] = ()) -> Found:
-        result = await desk.cli("doctor", "--json", *options)
+    async def finds(self, check: str, level: str, *texts: str, options: tuple[object, ...] = ()) -> dict[str, str]:
+        """The one finding of this check, which has these texts."""
+        (found,) = await self(check, options=options)
+        assert found["level"] == level and all(text in found["what"] + found["do"] for text in texts), found
+        return found
+
+    async def __call__(self, *checks: str, options: tuple[object, ...] = ()) -> Found:
+        """What these checks, or all, have found."""
+        result = await self.desk.cli("doctor", "--json", *options)
         assert result.err == ""
         findings: Any = result.data["findings"]
         for each in findings:
@@ -38,4 +43,9 @@ async def doctor(desk: Desk) -> Doctor:
             assert each["what"] and (each["level"] == "ok") == (each["do"] == ""), each
         return [each for each in findings if not checks or each["check"] in checks]
 
-    return examine
+
+@pytest.fixture
+async def doctor(desk: Desk) -> Doctor:
+    """Of an installation on which all daemons live."""
+    await desk.spine.all(DAEMONS)
+    return Doctor(desk)

@@ -102,8 +102,7 @@ async def test_without_a_finding_the_last_line_only_counts(healthy: Desk, monkey
 
 async def test_no_check_can_write(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unsettled, "LETTERS", "DELETE FROM idem.daemons RETURNING id")
-    (found,) = await doctor("dead_letters")
-    assert found["level"] == "error" and "read-only transaction" in found["what"]
+    await doctor.finds("dead_letters", "error", "read-only transaction")
     assert len(await desk.spine.all("SELECT id FROM idem.daemons")) == 3
 
 
@@ -111,10 +110,8 @@ async def test_a_fault_of_one_check_hides_no_other(desk: Desk, doctor: Doctor, m
     monkeypatch.setattr(examination, "STATEMENT_TIMEOUT", 1)
     monkeypatch.setattr(unsettled, "LETTERS", "SELECT 1 AS nothing")
     monkeypatch.setattr(unsettled, "PROOFS", "SELECT pg_sleep(60)")
-    (letters,) = await doctor("dead_letters")
-    assert letters["level"] == "error" and "a bug in idem: KeyError" in letters["what"]
-    (slow,) = await doctor("proofs")
-    assert slow["level"] == "error" and "within 1 s" in slow["what"]
+    await doctor.finds("dead_letters", "error", "a bug in idem: KeyError")
+    await doctor.finds("proofs", "error", "within 1 s")
     assert [each["level"] for each in await doctor("orphans")] == ["ok"]
     result = await desk.cli("doctor")
     assert result.code == 1 and "Traceback" not in result.out + result.err
@@ -155,8 +152,7 @@ async def test_a_database_that_is_away_is_an_error_and_the_rest_is_checked(desk:
 @pytest.mark.parametrize("url", ["", "mysql://x/y", "postgresql://u:p@h:port/x"])
 async def test_a_url_that_is_none_is_an_error(desk: Desk, url: str) -> None:
     desk.environment["IDEM_DATABASE_URL"] = url
-    result = await desk.cli("doctor", "--json")
-    assert result.code == 1
+    result = await desk.cli("doctor", "--json", code=1)
     assert [each["level"] for each in result.data["findings"] if each["check"] == "database"] == ["error"]
     assert "u:p" not in result.out
 
@@ -189,12 +185,10 @@ async def test_without_a_configuration_the_database_is_checked(
 async def test_contracts_that_cannot_settle_or_were_never_checked(
     desk: Desk, doctor: Doctor, configuration: Path
 ) -> None:
-    (found,) = await doctor("contracts")
-    assert found["level"] == "warning" and "last verified" in found["what"]
+    await doctor.finds("contracts", "warning", "last verified")
     old = date.today() - timedelta(days=DoctorSettings().verified // 86400 + 2)
     edit(configuration, lambda text: text.replace("[providers.keyed]\n", f'[providers.keyed]\nverified = "{old}"\n'))
-    (found,) = await doctor("contracts")
-    assert found["level"] == "warning" and "last verified 367 days ago" in found["what"]
+    await doctor.finds("contracts", "warning", "last verified 367 days ago")
 
     def without_proof(text: str) -> str:
         lines = [line for line in text.splitlines() if not line.startswith(("key = ", "lookup = ", "verified = "))]
@@ -203,18 +197,15 @@ async def test_contracts_that_cannot_settle_or_were_never_checked(
         return "\n".join(lines)
 
     edit(configuration, without_proof)
-    (found,) = await doctor("contracts")
-    assert found["level"] == "warning" and "idem cannot find out what happened" in found["what"]
+    await doctor.finds("contracts", "warning", "idem cannot find out what happened")
 
 
 async def test_daemons_that_do_not_run_are_an_error_where_rows_are_open(desk: Desk, doctor: Doctor) -> None:
     assert [each["level"] for each in await doctor("daemons")] == ["ok"]
     await desk.spine.all("DELETE FROM idem.daemons WHERE kind = 'sweeper' RETURNING 1")
-    (found,) = await doctor("daemons")
-    assert found["level"] == "warning" and "no sweeper is running and none ever ran" in found["what"]
+    await doctor.finds("daemons", "warning", "no sweeper is running and none ever ran")
     await desk.pending("p")
-    (found,) = await doctor("daemons")
-    assert found["level"] == "error" and "idem sweeper run" in found["do"]
+    await doctor.finds("daemons", "error", "idem sweeper run")
 
 
 async def test_a_daemon_that_lives_and_does_nothing_is_an_error(desk: Desk, doctor: Doctor) -> None:
@@ -236,8 +227,7 @@ async def test_a_daemon_that_fell_silent_is_a_warning_beside_one_that_runs(desk:
         "INSERT INTO idem.daemons (id, kind, host, pid, seen_at, last_pass_at)"
         " VALUES ('worker-2', 'worker', 'there', 7, now() - interval '5 minutes', now()) RETURNING 1"
     )
-    (found,) = await doctor("daemons")
-    assert found["level"] == "warning" and "a worker on there (process 7) stopped reporting 5m" in found["what"]
+    found = await doctor.finds("daemons", "warning", "a worker on there (process 7) stopped reporting 5m")
     assert "kill -KILL 7" in found["do"] and "on there" in found["do"]
 
 
@@ -272,8 +262,7 @@ async def test_webhooks_that_never_came_and_webhooks_that_wait(desk: Desk, docto
         "keyed/keyed has a webhook configured" in each["what"] for each in found if each["check"] == "webhooks"
     ] == [True]
     await desk.spine.all(WEBHOOK, id="e1", verdict="applied", retry=None)
-    (found,) = await doctor("webhooks")
-    assert found["level"] == "ok" and "keyed/keyed 1h" in found["what"]
+    await doctor.finds("webhooks", "ok", "keyed/keyed 1h")
     await desk.spine.all(WEBHOOK, id="e2", verdict="deferred", retry=datetime.now(UTC) - timedelta(minutes=20))
     late = [each for each in await doctor("webhooks") if each["level"] == "error"]
     assert len(late) == 1 and late[0]["what"].startswith("1 webhook to apply, the oldest due for 20m")

@@ -48,8 +48,7 @@ async def test_rights_that_are_missing_are_named_one_by_one(as_daemon: Desk, rol
         f"REVOKE UPDATE (intent_id) ON idem.evidence FROM {role}",
         f"REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA idem FROM {role}",
     )
-    (found,) = await doctor("rights")
-    assert found["level"] == "error"
+    found = await doctor.finds("rights", "error")
     assert "DELETE on outbox, " in found["what"] and "UPDATE on evidence" in found["what"]
     assert "EXECUTE on" in found["what"]
     assert "SELECT" not in found["what"]
@@ -70,8 +69,7 @@ async def test_a_role_that_may_not_use_the_schema_is_told_which_command_gives_it
     as_daemon: Desk, role: str, doctor: Doctor
 ) -> None:
     run(as_daemon.spine.url, f"REVOKE USAGE ON SCHEMA idem FROM {role}")
-    (found,) = await doctor("schema")
-    assert found["level"] == "error" and "permission denied for schema idem" in found["what"]
+    found = await doctor.finds("schema", "error", "permission denied for schema idem")
     assert "idem db grant" in found["do"] and "--as daemon" in found["do"] and "pg_monitor" not in found["do"]
     refused = await as_daemon.cli("status")
     assert refused.code == 1 and "idem db grant ROLE --as daemon" in refused.err
@@ -80,8 +78,7 @@ async def test_a_role_that_may_not_use_the_schema_is_told_which_command_gives_it
 async def test_rights_of_everybody_are_an_error(as_daemon: Desk, doctor: Doctor) -> None:
     url = as_daemon.spine.url
     run(url, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA idem TO PUBLIC", "GRANT SELECT ON idem.requests TO PUBLIC")
-    (found,) = await doctor("rights")
-    assert found["level"] == "error" and "SELECT on requests" in found["what"] and "EXECUTE on" in found["what"]
+    found = await doctor.finds("rights", "error", "SELECT on requests", "EXECUTE on")
     run(url, *(statement for statement in found["do"].partition(": ")[2].split("; ")))
     (found,) = await doctor("rights")
     assert found["level"] == "ok", found
@@ -108,8 +105,7 @@ async def test_old_transactions_of_others_are_hidden_without_pg_monitor(
 ) -> None:
     assert [each["level"] for each in await doctor("snapshot")] == ["ok"]
     run(as_daemon.spine.url, f"REVOKE pg_monitor FROM {role}")
-    (found,) = await doctor("snapshot")
-    assert found["level"] == "warning" and role in found["what"]
+    found = await doctor.finds("snapshot", "warning", role)
     run(as_daemon.spine.url, found["do"].partition(": ")[2].partition(";")[0])
     assert [each["level"] for each in await doctor("snapshot")] == ["ok"]
 
@@ -138,8 +134,7 @@ async def test_another_schema_is_one_error_and_not_twenty(
 async def test_the_wrong_environment_is_an_error(desk: Desk, doctor: Doctor) -> None:
     assert [each["level"] for each in await doctor("environment")] == ["ok"]
     desk.environment["IDEM_ENVIRONMENT"] = "production"
-    (found,) = await doctor("environment")
-    assert found["level"] == "error" and "this database is test" in found["what"] and "production" in found["what"]
+    await doctor.finds("environment", "error", "this database is test", "production")
 
 
 @pytest.mark.parametrize(
@@ -157,8 +152,7 @@ async def test_hazard_5_another_database_is_found_before_daemons_take_it_over(
     assert [each["level"] for each in await doctor("identity")] == ["ok"]
     desk.environment["IDEM_DATABASE_DURABILITY"] = durability
     run(desk.spine.url, f"UPDATE idem.installation SET {change}")
-    (found,) = await doctor("identity")
-    assert found["level"] == level and "idem recover" in found["do"]
+    await doctor.finds("identity", level, "idem recover")
     # He only looks.
     assert (await desk.spine.one("SELECT changed_at FROM idem.installation"))["changed_at"] is None
 
@@ -167,13 +161,11 @@ async def test_rows_that_wait_for_a_word_after_a_change_are_counted(desk: Desk, 
     await desk.unknown("u", quiet=False)
     assert await doctor("recovery") == []
     run(desk.spine.url, "UPDATE idem.installation SET changed_at = now()")
-    (found,) = await doctor("recovery")
-    assert found["level"] == "warning" and "1 row" in found["what"] and "--lossless" in found["do"]
+    await doctor.finds("recovery", "warning", "1 row", "--lossless")
 
 
 async def test_ib_048_vacuum_of_the_hot_tables_is_looked_at(desk: Desk, doctor: Doctor) -> None:
-    (found,) = await doctor("vacuum")
-    assert found["level"] == "ok"
+    found = await doctor.finds("vacuum", "ok")
     for table in ("outbox", "idempotency_keys", "proofs"):
         assert f"{table} 0 dead of 0, last vacuum never" in found["what"]
     run(
@@ -212,8 +204,7 @@ async def test_a_transaction_that_stays_open_is_named_with_its_process(
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         other.execute("SELECT count(*) FROM idem.outbox")
         await asyncio.sleep(0.3)
-        (found,) = await doctor("snapshot")
-        assert found["level"] == "error"
+        found = await doctor.finds("snapshot", "error")
         assert f"process {other.info.backend_pid} (report" in found["what"]
         assert "idle in transaction" in found["what"] and "pg_terminate_backend" in found["do"]
     monkeypatch.undo()
@@ -224,8 +215,6 @@ async def test_rows_that_are_still_to_be_doubted_are_an_error(desk: Desk, doctor
     """Another session holds them, or no sweeper runs: nobody sends or settles them meanwhile (P5)."""
     await desk.pending("u")
     run(desk.spine.url, "INSERT INTO idem.doubts (outbox_id, details) SELECT id, '{}' FROM idem.outbox")
-    (found,) = await doctor("recovery")
-    assert found["level"] == "warning" and "1 row " in found["what"] and "pg_stat_activity" in found["do"]
+    await doctor.finds("recovery", "warning", "1 row ", "pg_stat_activity")
     run(desk.spine.url, "UPDATE idem.doubts SET listed_at = now() - interval '5 min'")
-    (found,) = await doctor("recovery")
-    assert found["level"] == "error"
+    await doctor.finds("recovery", "error")

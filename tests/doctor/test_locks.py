@@ -18,8 +18,7 @@ async def test_a_session_that_holds_rows_is_named_until_it_ends(
         other.execute("SELECT id FROM idem.outbox")
         assert [each["level"] for each in await doctor("locks")] == ["ok"], "who only reads holds nothing"
         other.execute("SELECT id FROM idem.outbox FOR UPDATE")
-        (found,) = await doctor("locks")
-        assert found["level"] == "warning" and "outbox" in found["what"] and "a person" in found["what"]
+        found = await doctor.finds("locks", "warning", "outbox", "a person")
         assert f"process {other.info.backend_pid} " in found["what"]
         end = found["do"].partition("; ")[2].partition(" ends")[0]
         await desk.spine.all(end)

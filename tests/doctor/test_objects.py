@@ -12,8 +12,7 @@ from idem.cli.doctor import objects
 
 
 async def test_a_fresh_schema_is_in_order(doctor: Doctor) -> None:
-    (found,) = await doctor("objects")
-    assert found["level"] == "ok" and "exist, valid and enabled" in found["what"]
+    await doctor.finds("objects", "ok", "exist, valid and enabled")
 
 
 async def test_an_index_that_a_broken_reindex_left_is_named(desk: Desk, doctor: Doctor) -> None:

@@ -72,11 +72,9 @@ async def test_the_replay_window_runs_out_before_it_is_over(desk: Desk, doctor: 
     """24 h of retention, less flight limit and pause allowance (3 min): 2 h are left after 21 h 57 min."""
     await desk.unknown("k")
     await desk.spine.advance(21 * HOUR)
-    (found,) = await doctor("replay_window")
-    assert found["level"] == "ok" and "2h" in found["what"]
+    await doctor.finds("replay_window", "ok", "2h")
     await desk.spine.advance(HOUR)
-    (found,) = await doctor("replay_window")
-    assert found["level"] == "error" and "1 unknown row can be replayed for at most 1h 5" in found["what"]
+    await doctor.finds("replay_window", "error", "1 unknown row can be replayed for at most 1h 5")
 
 
 async def test_a_paused_lane_is_a_warning_until_it_was_forgotten(desk: Desk, doctor: Doctor) -> None:
@@ -84,8 +82,7 @@ async def test_a_paused_lane_is_a_warning_until_it_was_forgotten(desk: Desk, doc
     await desk.pending("k")
     await desk.spine.advance(2 * HOUR)
     await desk.spine.all(LANE + " RETURNING 1")
-    (found,) = await doctor("paused")
-    assert found["level"] == "warning"
+    found = await doctor.finds("paused", "warning")
     assert "keyed/keyed" in found["what"] and "by ada (r); 1 row waits there" in found["what"]
     # It grows old on purpose.
     assert [each["level"] for each in await doctor("queue")] == ["ok"]
@@ -131,8 +128,7 @@ async def test_hazard_8_rows_that_are_not_configured_any_more_are_named(
 async def test_hazard_33_rows_of_a_newer_format_are_named(desk: Desk, doctor: Doctor) -> None:
     await desk.pending("p")
     await desk.spine.all("UPDATE idem.outbox SET format_version = 9 RETURNING 1")
-    (found,) = await doctor("unserved")
-    assert found["level"] == "error" and "format 9" in found["what"]
+    await doctor.finds("unserved", "error", "format 9")
 
 
 async def test_an_operation_that_moved_to_another_account_leaves_its_rows_behind(
@@ -146,15 +142,13 @@ async def test_an_operation_that_moved_to_another_account_leaves_its_rows_behind
         return text.replace('account = "keyed"', 'account = "second"')
 
     edit(configuration, move)
-    (found,) = await doctor("unserved")
-    assert found["level"] == "error" and "now uses another account than keyed/keyed" in found["what"]
+    await doctor.finds("unserved", "error", "now uses another account than keyed/keyed")
 
 
 async def test_calls_that_are_refused_for_our_configuration_are_an_error(desk: Desk, doctor: Doctor) -> None:
     assert [each["level"] for each in await doctor("refused")] == ["ok"]
     await desk.after("k0", NotExecuted("config"))
-    (found,) = await doctor("refused")
-    assert found["level"] == "error" and "1 queued call was refused" in found["what"]
+    found = await doctor.finds("refused", "error", "1 queued call was refused")
     for number in range(1, 5):
         await desk.after(f"k{number}", NotExecuted("config"))
     (found,) = await doctor("refused")
@@ -170,8 +164,7 @@ async def test_a_real_refusal_of_our_credentials_is_found_and_over_when_it_is_me
     await desk.pending("k")
     accounts["keyed"].credentials["authorization"] = bad  # type: ignore[index]
     await desk.spine.work()
-    (found,) = await doctor("refused")
-    assert found["level"] == "error" and "status 401" in found["what"]
+    await doctor.finds("refused", "error", "status 401")
     accounts["keyed"].credentials["authorization"] = good  # type: ignore[index]
     await desk.spine.work(after=600)
     assert [each["level"] for each in await doctor("refused")] == ["ok"]
@@ -184,28 +177,24 @@ async def test_a_redriven_call_that_waits_for_its_old_credentials_is_a_warning(d
     await desk.spine.advance(400)
     letter = await desk.bury(intent, "reconcile_exhausted")
     accounts["keyed"].credentials["authorization"] = "Bearer another"  # type: ignore[index]
-    redriven = await desk.cli("dlq", "redrive", letter, "--reason", "r", "--yes")
-    assert redriven.code == 0, redriven.err
+    await desk.cli("dlq", "redrive", letter, "--reason", "r", "--yes", code=0)
     await desk.spine.work()
     assert await desk.state(intent) == ("in_progress", "pending")
-    (found,) = await doctor("refused")
-    assert found["level"] == "warning" and "1 queued call is not sent, because the credentials" in found["what"]
+    found = await doctor.finds("refused", "warning", "1 queued call is not sent, because the credentials")
     assert "account_check" in found["do"]
 
 
 async def test_a_provider_that_cannot_be_reached_is_a_warning(desk: Desk, doctor: Doctor) -> None:
     await desk.after("a", NotExecuted("transport"))
     await desk.after("b", NotExecuted("transport"))
-    (found,) = await doctor("refused")
-    assert found["level"] == "warning" and "2 queued calls not sent at all" in found["what"]
+    await doctor.finds("refused", "warning", "2 queued calls not sent at all")
 
 
 async def test_a_breaker_that_is_open_is_a_warning_as_long_as_its_worker_lives(desk: Desk, doctor: Doctor) -> None:
     """The status sends a person here: rows that were given back say nothing of the calls that failed before."""
     says = 'UPDATE idem.daemons SET last_pass = \'{"breakers": ["keyed/keyed"]}\''
     await desk.spine.all(f"{says} WHERE kind = 'worker' RETURNING id")
-    (found,) = await doctor("refused")
-    assert found["level"] == "warning" and "lane keyed/keyed: the breaker is open in 1 worker:" in found["what"]
+    await doctor.finds("refused", "warning", "lane keyed/keyed: the breaker is open in 1 worker:")
     await desk.spine.all("UPDATE idem.daemons SET ended_at = now() WHERE kind = 'worker' RETURNING id")
     assert [each["level"] for each in await doctor("refused")] == ["ok"]
 
@@ -217,10 +206,8 @@ async def test_questions_that_nobody_answers_are_a_warning(desk: Desk, doctor: D
     assert [each["level"] for each in await doctor("unasked")] == ["ok"]
     for asks in ({"method": "GET"}, None):
         spine.bank.script(asks, ["401"] * 20)
-    for _ in range(3):
-        await spine.reconcile(after=400)
-    (found,) = await doctor("unasked")
-    assert found["level"] == "warning" and "look-ups of 1 row failed 3 times or more" in found["what"]
+    await spine.reconcile(after=400, times=3)
+    found = await doctor.finds("unasked", "warning", "look-ups of 1 row failed 3 times or more")
     assert "last: the question failed (HTTP 401)" in found["what"]
     assert f"idem intents show {intent}" in found["do"]
 
@@ -231,8 +218,7 @@ async def test_answers_that_are_not_believed_are_a_warning_too(desk: Desk, docto
     await desk.spine.all("UPDATE idem.outbox SET lookups = 3, absences = 1 RETURNING 1")
     assert [each["level"] for each in await doctor("unasked")] == ["ok"]
     await desk.spine.all("UPDATE idem.outbox SET lookups = 4 RETURNING 1")
-    (found,) = await doctor("unasked")
-    assert found["level"] == "warning" and f"idem intents show {intent}" in found["do"]
+    await doctor.finds("unasked", "warning", f"idem intents show {intent}")
 
 
 async def test_a_stored_proof_that_nobody_applies_is_an_error(desk: Desk, doctor: Doctor) -> None:
@@ -240,15 +226,13 @@ async def test_a_stored_proof_that_nobody_applies_is_an_error(desk: Desk, doctor
     await desk.store_proof(intent, Succeeded("pay_5"))
     assert [each["level"] for each in await doctor("proofs")] == ["ok"]
     await desk.spine.all("UPDATE idem.proofs SET stored_at = now() - interval '6 minutes' RETURNING 1")
-    (found,) = await doctor("proofs")
-    assert found["level"] == "error" and "1 stored proof, the oldest of them not applied for 6m" in found["what"]
+    await doctor.finds("proofs", "error", "1 stored proof, the oldest of them not applied for 6m")
 
 
 async def test_open_dead_letters_grow_from_a_warning_to_an_error(desk: Desk, doctor: Doctor) -> None:
     assert [each["level"] for each in await doctor("dead_letters")] == ["ok"]
     intent = await desk.held("h")
-    (found,) = await doctor("dead_letters")
-    assert found["level"] == "warning" and "1 open dead letter `rejected`" in found["what"]
+    await doctor.finds("dead_letters", "warning", "1 open dead letter `rejected`")
     await desk.spine.all("UPDATE idem.dead_letters SET created_at = now() - interval '25 hours' RETURNING 1")
     assert [each["level"] for each in await doctor("dead_letters")] == ["error"]
     desk.environment["IDEM_DOCTOR_DEAD_LETTER"] = "3d"
@@ -267,6 +251,5 @@ async def test_hazard_67_a_key_without_its_row_is_found(desk: Desk, doctor: Doct
         await connection.execute("SET session_replication_role = replica")
         await connection.execute("DELETE FROM idem.outbox WHERE intent_id = %s", (lost,))
         await connection.execute("RESET session_replication_role")
-    (found,) = await doctor("orphans")
-    assert found["level"] == "error" and f"{lost} (in_progress)" in found["what"]
+    found = await doctor.finds("orphans", "error", f"{lost} (in_progress)")
     assert found["what"].startswith("1 key ")

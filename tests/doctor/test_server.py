@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
-from uuid import uuid4
 
 import psycopg
 import pytest
 from doctor.conftest import Doctor
 from fix_clock import with_clock
 from fix_desk import Desk
+from fix_steps import claim_one
 from psycopg import sql
 
 from idem.cli.doctor import clocks
-from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.values import clock
-from idem.outbox.worker import claim
-from idem.sweeper.daemon import Sweeper
 
 
 def alter(url: str, what: str) -> None:
@@ -50,26 +46,22 @@ async def test_a_timeout_that_cuts_accepts_short_is_named(desk: Desk, doctor: Do
                 sql.Identifier(connection.info.dbname)
             )
         )
-    (found,) = await doctor("timeouts")
-    assert found["level"] == "warning" and "statement_timeout = 100ms" in found["what"]
+    await doctor.finds("timeouts", "warning", "statement_timeout = 100ms")
 
 
 async def test_a_database_that_is_read_only_is_an_error(desk: Desk, doctor: Doctor) -> None:
     alter(desk.spine.url, "SET default_transaction_read_only = on")
-    (found,) = await doctor("server")
-    assert found["level"] == "error" and "default_transaction_read_only" in found["do"]
+    await doctor.finds("server", "error", "default_transaction_read_only")
 
 
 async def test_ib_071_the_sum_of_all_pools_is_compared_with_the_server(desk: Desk, doctor: Doctor) -> None:
     alter(desk.spine.url, "CONNECTION LIMIT 100")
     desk.environment["IDEM_API_POOL"] = "40"
     # Whoever may pass the database's limit is not bound by it; the sum is compared all the same.
-    (found,) = await doctor("connections", options=("--replicas", 4))
-    assert found["level"] == "warning"
+    found = await doctor.finds("connections", "warning", options=("--replicas", 4))
     assert "216 connections" in found["what"] and "100" in found["what"]
     desk.environment["IDEM_API_POOL"] = "10"
-    (rolling,) = await doctor("connections", options=("--replicas", 4))
-    assert rolling["level"] == "warning"
+    rolling = await doctor.finds("connections", "warning", options=("--replicas", 4))
     assert "96 connections" in rolling["what"] and "rolling deploy" in rolling["what"] and "192" in rolling["what"]
     (enough,) = await doctor("connections", options=("--replicas", 1))
     assert enough["level"] == "ok", enough
@@ -79,8 +71,7 @@ async def test_hazard_60_durability_that_is_promised_must_be_there(desk: Desk, d
     (found,) = await doctor("standby")
     assert found["level"] == "ok", found
     desk.environment["IDEM_DATABASE_DURABILITY"] = "synchronous"
-    (found,) = await doctor("standby")
-    assert found["level"] == "error" and "synchronous_standby_names is empty" in found["what"]
+    found = await doctor.finds("standby", "error", "synchronous_standby_names is empty")
     desk.environment["IDEM_DATABASE_DURABILITY"] = "single"
     try:
         follower = psycopg.connect(desk.spine.url, replication="true", application_name="follower", autocommit=True)
@@ -92,12 +83,10 @@ async def test_hazard_60_durability_that_is_promised_must_be_there(desk: Desk, d
         while follower.pgconn.is_busy():
             follower.pgconn.consume_input()
         assert follower.pgconn.get_result() is not None
-        (found,) = await doctor("standby")
-        assert found["level"] == "error"
+        found = await doctor.finds("standby", "error")
         assert "asynchronous standby follows (follower)" in found["what"]
         desk.environment["IDEM_DATABASE_DURABILITY"] = "asynchronous"
-        (found,) = await doctor("standby")
-        assert found["level"] == "warning" and "follower" in found["what"]
+        await doctor.finds("standby", "warning", "follower")
         follower.pgconn.finish()
 
 
@@ -118,8 +107,7 @@ async def test_a_clock_that_differs_is_found(
     """A tenth of the shortest pause_allowance (2 min in this configuration) is an error."""
     monkeypatch.setattr(Ahead, "by", timedelta(seconds=seconds))
     monkeypatch.setattr(clocks, "datetime", Ahead)
-    (found,) = await doctor("clock")
-    assert found["level"] == level
+    await doctor.finds("clock", level)
     assert abs(Ahead.now(UTC) - datetime.now(UTC)) > timedelta(seconds=1)
 
 
@@ -137,18 +125,14 @@ async def test_rows_written_by_a_clock_that_was_ahead_are_shown(desk: Desk, doct
     assert [each["level"] for each in await doctor("clock")] == ["ok"]
     async with with_clock(spine, 86400):
         spine.accepted("claimed")
-        async with spine.database.connection() as connection:
-            lane = lane_names(spine.catalogue)["keyed", "keyed"][0]
-            assert await claim.claim(
-                connection, lane, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime()
-            )
+        await claim_one(spine)
     # As a look by that clock would have left it.
     await spine.all("UPDATE idem.outbox SET available_at = available_at + interval '90 d'"
                     " WHERE status = 'unknown' RETURNING id")  # fmt: skip
     (waits, unknown) = [each for each in await doctor("clock") if each["level"] != "ok"]
     assert waits["level"] == "error" and waits["what"].startswith("2 open rows") and "1 of them is" in waits["what"]
     assert unknown["level"] == "warning" and "does not know when 1 open row was first sent" in unknown["what"]
-    await Sweeper(spine.database, spine.catalogue).run_once()
+    await spine.sweep()
     await spine.advance(100 * 86400)
     (unknown,) = [each for each in await doctor("clock") if each["level"] != "ok"]
     assert "does not know when 1 open row was first sent" in unknown["what"]

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_waiting import until_it_holds
 
 from idem.testing.embedded import acquire
 
@@ -88,14 +88,6 @@ def supervisor_of(home: Path) -> int:
     return pid
 
 
-def eventually(what: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait until it is so; fail if it does not come."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
-
-
 def make_folder() -> Path:
     """A folder that every account can enter: pytest's own is shut to the account that the server of root runs as."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="idem-test-"))
@@ -106,7 +98,7 @@ def make_folder() -> Path:
 def expect_nothing_left(folder: Path) -> None:
     """Fail if something of the servers in this folder is left now that their users are gone."""
     try:
-        eventually(lambda: not processes_of(folder))
+        until_it_holds(lambda: not processes_of(folder))
     finally:
         for pid in processes_of(folder):
             with contextlib.suppress(ProcessLookupError):
@@ -167,8 +159,3 @@ def _processes_of() -> Callable[[Path], dict[int, str]]:
 @pytest.fixture(name="supervisor_of")
 def _supervisor_of() -> Callable[[Path], int]:
     return supervisor_of
-
-
-@pytest.fixture(name="eventually")
-def _eventually() -> Callable[..., None]:
-    return eventually

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from fix_waiting import until_it_holds
 
 from idem.testing.embedded import EmbeddedError, acquire
 
@@ -31,18 +32,18 @@ def test_the_first_start_makes_a_durable_cluster_with_role_and_database(fresh_ho
         assert Path(pg.socket_dir).stat().st_mode & 0o777 == 0o700
 
 
-def test_data_survives_a_restart(home, processes_of, eventually):
+def test_data_survives_a_restart(home, processes_of):
     with acquire(home, linger=0, durable=False) as pg:
         before = pg.server_pid
         with psycopg.connect(pg.url) as db:
             db.execute("CREATE TABLE kept AS SELECT 42 AS n")
-    eventually(lambda: not processes_of(home))
+    until_it_holds(lambda: not processes_of(home))
     with acquire(home, linger=0, durable=False) as pg:
         assert pg.server_pid != before
         assert one(pg.url, "SELECT n FROM kept") == 42
 
 
-def test_users_share_one_server_and_the_last_to_leave_ends_it(home, processes_of, eventually):
+def test_users_share_one_server_and_the_last_to_leave_ends_it(home, processes_of):
     first = acquire(home, linger=0.2, durable=False)
     second = acquire(home, durable=False)
     assert second.server_pid == first.server_pid
@@ -51,7 +52,7 @@ def test_users_share_one_server_and_the_last_to_leave_ends_it(home, processes_of
     time.sleep(1)  # longer than the linger: a server that ended with its starter would be gone
     assert one(second.url, "SELECT 1") == 1
     second.close()
-    eventually(lambda: not processes_of(home))
+    until_it_holds(lambda: not processes_of(home))
     left = {"pg.log", "pg.log.1", f"pg{first.major}", "start.lock", "supervisor.lock", "users.lock"}
     assert {p.name for p in home.iterdir()} == left
 
@@ -83,10 +84,10 @@ def test_whoever_needs_a_durable_server_is_not_given_one_without_fsync(home):
         acquire(home, linger=0.2, durable=True)
 
 
-def test_a_server_that_is_not_ready_in_time_is_an_error_and_no_leftover(home, processes_of, eventually):
+def test_a_server_that_is_not_ready_in_time_is_an_error_and_no_leftover(home, processes_of):
     with pytest.raises(EmbeddedError, match=r"was not ready within 0 s.*Try again"):
         acquire(home, linger=0, durable=False, timeout=0)
-    eventually(lambda: not processes_of(home))
+    until_it_holds(lambda: not processes_of(home))
 
 
 @pytest.mark.parametrize("module", ["idem.testing.embedded", "idem.testing.embedded.supervisor"])

@@ -4,12 +4,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import psycopg
 import pytest
 from fix_sql import query
+from fix_waiting import until_it_holds
 
 from idem.testing.embedded import Embedded, acquire
 from idem.testing.embedded.account import server_account
@@ -21,10 +21,7 @@ def kill(*pids: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while any(is_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until_it_holds(lambda: not any(is_alive(pid) for pid in pids))
 
 
 def is_alive(pid: int) -> bool:
@@ -52,32 +49,32 @@ def answers(url: str) -> bool:
     return True
 
 
-def test_the_only_user(home, start_user, processes_of, eventually):
+def test_the_only_user(home, start_user, processes_of):
     user = start_user(home)
     remember(user["url"])
     assert len(processes_of(home)) > 2
     user.kill()
-    eventually(lambda: not processes_of(home))
+    until_it_holds(lambda: not processes_of(home))
     assert not (home / "run").exists()
     assert not (home / "pg.json").exists()
     with acquire(home, linger=0, durable=False) as pg:
         assert remembers(pg)
 
 
-def test_the_user_while_the_server_starts(fresh_home, start_user, processes_of, eventually):
+def test_the_user_while_the_server_starts(fresh_home, start_user, processes_of):
     user = start_user(fresh_home)
-    eventually(lambda: any("initdb" in command for command in processes_of(fresh_home).values()))
+    until_it_holds(lambda: any("initdb" in command for command in processes_of(fresh_home).values()))
     user.kill()
-    eventually(lambda: not processes_of(fresh_home))
+    until_it_holds(lambda: not processes_of(fresh_home))
     with acquire(fresh_home, linger=0, durable=False) as pg:
         assert answers(pg.url)
 
 
-def test_the_supervisor(home, start_user, supervisor_of, processes_of, eventually):
+def test_the_supervisor(home, start_user, supervisor_of, processes_of):
     user = start_user(home)
     remember(user["url"])
     kill(supervisor_of(home))
-    eventually(lambda: not processes_of(home))
+    until_it_holds(lambda: not processes_of(home))
     with acquire(home, linger=0, durable=False) as pg:
         assert pg.server_pid != user["server_pid"]
         assert remembers(pg)
@@ -91,11 +88,11 @@ def test_a_user_who_comes_right_after_the_supervisor_was_killed(home, start_user
         assert remembers(pg)
 
 
-def test_the_postmaster_comes_back_for_those_who_hold_it(home, start_user, eventually):
+def test_the_postmaster_comes_back_for_those_who_hold_it(home, start_user):
     user = start_user(home)
     remember(user["url"])
     kill(user["server_pid"])
-    eventually(lambda: answers(user["url"]))
+    until_it_holds(lambda: answers(user["url"]))
     with acquire(home, linger=0, durable=False) as pg:
         assert pg.server_pid != user["server_pid"]
         assert remembers(pg)
@@ -116,9 +113,9 @@ def test_supervisor_and_postmaster_while_a_backend_works_on(home, start_user, su
             assert remembers(pg)
 
 
-def test_supervisor_and_initdb_halfway(fresh_home, start_user, processes_of, eventually):
+def test_supervisor_and_initdb_halfway(fresh_home, start_user, processes_of):
     user = start_user(fresh_home)
-    eventually(lambda: any(fresh_home.glob("initdb-*/global")))  # it has begun to write
+    until_it_holds(lambda: any(fresh_home.glob("initdb-*/global")))  # it has begun to write
     kill(*(pid for pid in processes_of(fresh_home) if pid != user.process.pid))
     assert "does not start" in user["error"]
     assert not any(fresh_home.glob("pg[0-9]*"))
@@ -139,18 +136,18 @@ def stranger():
     process.wait()
 
 
-def killed_server(home, user, supervisor_of, processes_of, eventually) -> Path:
+def killed_server(home, user, supervisor_of, processes_of) -> Path:
     remember(user["url"])
     kill(supervisor_of(home), user["server_pid"])
-    eventually(lambda: not processes_of(home))
+    until_it_holds(lambda: not processes_of(home))
     pid_file = home / f"pg{user['major']}" / "postmaster.pid"
     assert pid_file.exists()
     return pid_file
 
 
-def test_a_pid_file_whose_number_is_now_anothers(home, start_user, stranger, supervisor_of, processes_of, eventually):
+def test_a_pid_file_whose_number_is_now_anothers(home, start_user, stranger, supervisor_of, processes_of):
     user = start_user(home)
-    pid_file = killed_server(home, user, supervisor_of, processes_of, eventually)
+    pid_file = killed_server(home, user, supervisor_of, processes_of)
     for file in (pid_file, home / "run" / ".s.PGSQL.5432.lock"):
         file.write_text(file.read_text().replace(str(user["server_pid"]), str(stranger.pid), 1))
     with acquire(home, linger=0, durable=False) as pg:
@@ -159,9 +156,9 @@ def test_a_pid_file_whose_number_is_now_anothers(home, start_user, stranger, sup
 
 
 @pytest.mark.parametrize("left", ["", "12", "no number\n"])
-def test_a_pid_file_that_was_half_written(home, start_user, supervisor_of, processes_of, eventually, left):
+def test_a_pid_file_that_was_half_written(home, start_user, supervisor_of, processes_of, left):
     user = start_user(home)
-    killed_server(home, user, supervisor_of, processes_of, eventually).write_text(left)
+    killed_server(home, user, supervisor_of, processes_of).write_text(left)
     with acquire(home, linger=0, durable=False) as pg:
         assert remembers(pg)
 

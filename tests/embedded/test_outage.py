@@ -8,6 +8,7 @@ import time
 import psycopg
 import pytest
 from fix_sql import query
+from fix_waiting import until_it_holds
 
 from idem.testing.embedded import EmbeddedError, acquire, outage
 
@@ -46,17 +47,17 @@ def test_an_outage_in_an_outage_is_two_of_them(home):
         psycopg.connect(pg.url).close()
 
 
-def test_the_last_user_leaves_during_an_outage(home, processes_of, eventually):
+def test_the_last_user_leaves_during_an_outage(home, processes_of):
     with acquire(home, linger=0, durable=False) as pg:
         outage(pg, 3600, wait=False)
         assert len(processes_of(home)) == 1
-    eventually(lambda: not processes_of(home))
+    until_it_holds(lambda: not processes_of(home))
 
 
-def test_without_a_supervisor_there_is_no_outage(home, supervisor_of, processes_of, eventually):
+def test_without_a_supervisor_there_is_no_outage(home, supervisor_of, processes_of):
     with acquire(home, linger=0, durable=False) as pg:
         os.kill(supervisor_of(home), signal.SIGTERM)
-        eventually(lambda: not processes_of(home))
+        until_it_holds(lambda: not processes_of(home))
         with pytest.raises(EmbeddedError, match="did not stop for an outage"):
             outage(pg, 0)
     with acquire(home, linger=0, durable=False) as pg:  # and the request is not carried out on a later server

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from fix_sql import query
+from fix_waiting import until_it_holds
 
 import idem.testing.embedded
 from idem.testing.embedded import EmbeddedError, acquire, find_binaries, relocation
@@ -50,7 +51,7 @@ def test_a_hostile_environment(fresh_home, start_user):
         assert db.execute("SELECT datcollate FROM pg_database WHERE datname = 'idem'").fetchone() == ("C",)
 
 
-def test_a_path_too_long_for_a_socket(folder, start_user, processes_of, eventually):
+def test_a_path_too_long_for_a_socket(folder, start_user, processes_of):
     home = folder / ("long" * 15) / ("longer" * 15)
     user = start_user(home)
     assert selects_one(user["url"])
@@ -58,7 +59,7 @@ def test_a_path_too_long_for_a_socket(folder, start_user, processes_of, eventual
     assert not outside.is_relative_to(home)
     assert outside.stat().st_mode & 0o777 == 0o700
     user.leave()
-    eventually(lambda: not processes_of(home))
+    until_it_holds(lambda: not processes_of(home))
     assert not outside.exists()
 
 
@@ -104,9 +105,7 @@ def test_root_in_anothers_folder_runs_the_server_as_its_owner_and_does_not_shut_
 
 
 @as_root
-def test_a_home_shut_to_the_servers_account_moves_and_its_parents_stay_shut(
-    folder, monkeypatch, processes_of, eventually
-):
+def test_a_home_shut_to_the_servers_account_moves_and_its_parents_stay_shut(folder, monkeypatch, processes_of):
     monkeypatch.setattr(relocation, "ROOT_STATE", folder / "state")
     shut = folder / "shut"
     shut.mkdir(mode=0o700)
@@ -116,7 +115,7 @@ def test_a_home_shut_to_the_servers_account_moves_and_its_parents_stay_shut(
         assert str(pg.home) in (home / "MOVED").read_text()
         assert shut.stat().st_mode & 0o777 == 0o700
         query(pg.url, "CREATE TABLE kept AS SELECT 42 AS n")
-    eventually(lambda: not processes_of(folder))
+    until_it_holds(lambda: not processes_of(folder))
     shut.chmod(0o755)  # its place is open now, and its data is elsewhere all the same
     with acquire(home, linger=0, durable=False) as pg, psycopg.connect(pg.url) as db:
         assert db.execute("SELECT n FROM kept").fetchall() == [(42,)]
@@ -144,7 +143,7 @@ def test_programs_shut_to_the_servers_account_are_copied(folder, monkeypatch):
 
 
 @as_root
-def test_an_ordinary_user(folder, start_user, processes_of, eventually):
+def test_an_ordinary_user(folder, start_user, processes_of):
     account = pwd.getpwnam("nobody")
     package = folder / "path" / "idem" / "testing" / "embedded"
     shutil.copytree(Path(idem.testing.embedded.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -164,7 +163,7 @@ def test_an_ordinary_user(folder, start_user, processes_of, eventually):
     assert user["home"] == str(home)
     assert selects_one(user["url"])
     user.kill()
-    eventually(lambda: not processes_of(home))
+    until_it_holds(lambda: not processes_of(home))
 
 
 def runs_for(account: pwd.struct_passwd, program: str) -> bool:

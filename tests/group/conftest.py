@@ -6,23 +6,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-
-async def eventually(check: Callable[[], Awaitable[bool]] | Callable[[], bool], seconds: float = 40) -> None:
-    """Wait until it is so; fail if it does not come."""
-    until = asyncio.get_running_loop().time() + seconds
-    while True:
-        found = check()
-        if found if isinstance(found, bool) else await found:
-            return
-        assert asyncio.get_running_loop().time() < until, "it did not come"
-        await asyncio.sleep(0.05)
 
 
 @dataclass

@@ -17,7 +17,7 @@ import pytest
 from fix_desk import Desk
 from fix_group import alive, authorized, running
 from fix_spine import Spine
-from group.conftest import eventually
+from fix_waiting import until
 
 SECONDS = float(os.environ.get("IDEM_SECONDS", "60"))
 KINDS = {"worker", "sweeper", "reconciler", "api"}
@@ -54,7 +54,7 @@ async def connections(spine: Spine) -> Counter[str]:
 async def test_idle(desk: Desk, unused_tcp_port: int, linux: None, options: tuple[str, ...]) -> None:
     await authorized(desk)
     async with running(desk, unused_tcp_port, *options) as command:
-        await eventually(lambda: alive(desk, KINDS))
+        await until(lambda: alive(desk, KINDS))
         await asyncio.sleep(10)
         pids = [command.pid, *command.children().values()]
         before, worked = await transactions(desk.spine), sum(map(busy, pids))

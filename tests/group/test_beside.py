@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from fix_desk import Desk, Result, run
-from group.conftest import command, eventually
+from fix_waiting import until
+from group.conftest import command
 
 from idem.cli.group import up_note
 
@@ -100,7 +101,9 @@ async def test_beside_a_real_one(linux: None, request: pytest.FixtureRequest) ->
     request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
     os.chmod(folder, 0o755)
     async with command("up", "--port", "0", env={}, cwd=folder) as up:
-        await eventually(lambda: "Ctrl-C stops everything" in up.out.decode() or up.process.returncode is not None, 90)
+        await until(
+            lambda: "Ctrl-C stops everything" in up.out.decode() or up.process.returncode is not None, seconds=90
+        )
         for arguments in (["status"], ["token", "list"], ["dlq", "list"]):
             async with command(*arguments, env={}, cwd=folder) as look:
                 assert await look.end() == 0, look.said

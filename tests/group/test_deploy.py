@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from group.conftest import command, eventually
+from fix_waiting import until
+from group.conftest import command
 
 from idem.cli.main import app
 from idem.outbox.config import source
@@ -234,9 +235,6 @@ async def test_the_roles_of_compose_pay_at_its_bank(
             finally:
                 connection.close()
 
-        async def is_paid() -> bool:
-            return await asyncio.to_thread(paid)
-
-        await eventually(is_paid, 90)
+        await until(lambda: asyncio.to_thread(paid), seconds=90)
         for each in running:
             assert await each.stop() == 0, each.said

@@ -15,7 +15,8 @@ import pytest
 from fix_desk import Desk
 from fix_group import alive, answers, completed, held, metrics, running, take_their_time
 from fix_sql import query
-from group.conftest import Command, command, eventually, left_of, processes
+from fix_waiting import until
+from group.conftest import Command, command, left_of, processes
 
 from idem.cli.group.metrics_folder import metrics_folder
 from idem.outbox.tenants import tokens
@@ -32,14 +33,13 @@ async def daemon_of(desk: Desk, pid: int) -> dict[str, Any]:
 
 
 async def test_everything_runs_and_ends_with_0(desk: Desk, unused_tcp_port: int, linux: None) -> None:
-    async with desk.spine.database.connection() as connection:
-        _, token = await tokens.create(connection, "t", "test")
+    _, token = await desk.spine.run(tokens.create, "t", "test")
     headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "k", "Prefer": "wait=20"}
     async with (
         running(desk, unused_tcp_port, "--workers", "2") as group,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{unused_tcp_port}", headers=headers, timeout=40) as client,
     ):
-        await eventually(lambda: answers(unused_tcp_port))
+        await until(lambda: answers(unused_tcp_port))
         assert set(group.children()) == DAEMONS | {"worker-2"}
         paid = await client.post("/v1/intents/pay.keyed", json={"amount": 5})
         assert (paid.status_code, paid.json()["status"]) == (201, "succeeded")
@@ -74,7 +74,7 @@ async def test_the_supervisors_word_spares_the_pause_allowance(
         claimed = await desk.spine.row(intent)
         os.kill(worker, signal.SIGKILL)
         if supervised:
-            await eventually(lambda: started_again(group, "worker-1", worker))
+            await until(lambda: started_again(group, "worker-1", worker))
             assert (await daemon_of(desk, worker))["ended_how"] == "reaped"
             assert group.named("process_ended", process="worker-1", how="SIGKILL")
         await asyncio.sleep(3.5)
@@ -83,7 +83,7 @@ async def test_the_supervisors_word_spares_the_pause_allowance(
         async def swept() -> bool:
             return await desk.state(intent) == ("unknown", "unknown")
 
-        await eventually(swept)
+        await until(swept)
         row = await desk.spine.row(intent)
         release.set()
     assert row is not None and row["quiet_after"] - claimed["claimed_until"] == timedelta(seconds=quiet)
@@ -115,18 +115,17 @@ async def test_a_death_is_put_on_record_during_an_outage_afterwards_and_only_of_
             (socket.gethostname(), worker),
         )
         os.kill(worker, signal.SIGKILL)
-        await eventually(lambda: reaped(desk, worker))
-        older = await desk.spine.one("SELECT ended_at FROM idem.daemons WHERE id = 'worker-older'")
-        assert older["ended_at"] is None
-        await eventually(lambda: started_again(group, "worker-1", worker))
+        await until(lambda: reaped(desk, worker))
+        assert await desk.spine.value("SELECT ended_at FROM idem.daemons WHERE id = 'worker-older'") is None
+        await until(lambda: started_again(group, "worker-1", worker))
         again = group.children()["worker-1"]
-        await eventually(lambda: on_record(desk, again))
+        await until(lambda: on_record(desk, again))
         await proxy.stop()
         os.kill(again, signal.SIGKILL)
-        await eventually(lambda: bool(group.named("database_away", daemon="supervisor")))
+        await until(lambda: bool(group.named("database_away", daemon="supervisor")))
         assert (await daemon_of(desk, again))["ended_how"] is None
         await proxy.listen()
-        await eventually(lambda: reaped(desk, again))
+        await until(lambda: reaped(desk, again))
         assert await group.stop(signal.SIGHUP) == 0
 
 
@@ -148,7 +147,7 @@ async def test_ib_168_169_sigterm_finishes_what_runs_and_begins_nothing(
     async with running(desk, unused_tcp_port, IDEM_WORKER_SLOTS="2") as group:
         await asyncio.wait_for(began.wait(), 20)
         group.process.send_signal(signal.SIGTERM)
-        await eventually(lambda: bool(group.named("stopping")))
+        await until(lambda: bool(group.named("stopping")))
         # Long enough for a claim, if anybody still made one.
         await asyncio.sleep(0.7)
         release.set()
@@ -192,27 +191,26 @@ async def test_the_daemons_do_not_outlive_a_supervisor_that_is_killed(
         group.process.kill()
         await asyncio.sleep(0.5)
         release.set()
-        await eventually(lambda: not left_of(f"parent_watch {group.pid} "), 20)
+        await until(lambda: not left_of(f"parent_watch {group.pid} "), seconds=20)
     assert await desk.state(intent) == ("completed", None)
-    ended = await desk.spine.all("SELECT ended_how FROM idem.daemons WHERE kind <> 'api'")
-    assert {row["ended_how"] for row in ended} == {"clean"}
+    assert set(await desk.spine.column("SELECT ended_how FROM idem.daemons WHERE kind <> 'api'")) == {"clean"}
 
 
 @pytest.mark.quick
 async def test_ib_162_164_counters_outlive_their_processes(desk: Desk, unused_tcp_port: int, linux: None) -> None:
     """`/metrics` of the API has all processes; one that is killed takes no count with it and leaves no series."""
     async with running(desk, unused_tcp_port) as group:
-        await eventually(lambda: answers(unused_tcp_port))
+        await until(lambda: answers(unused_tcp_port))
         counts, series = [], []
         for n in range(2):
             intent = await desk.pending(f"k{n}")
-            await eventually(lambda intent=intent: completed(desk, intent))  # type: ignore[misc]
+            await until(lambda intent=intent: completed(desk, intent))  # type: ignore[misc]
             text = await asyncio.to_thread(metrics, unused_tcp_port)
             counts.append(sum(map(float, re.findall(r"^idem_calls_total\{.*\} (\S+)$", text, re.MULTILINE))))
             series.append(set(re.findall(r"^(idem_(?:calls|claimed|reports)\w*(?:\{.*\})?) ", text, re.MULTILINE)))
             worker = group.children()["worker-1"]
             os.kill(worker, signal.SIGKILL)
-            await eventually(lambda worker=worker: started_again(group, "worker-1", worker))  # type: ignore[misc]
+            await until(lambda worker=worker: started_again(group, "worker-1", worker))  # type: ignore[misc]
         assert counts == [1, 2]
         assert series[-1] == series[0]
         assert await group.stop() == 0
@@ -222,11 +220,11 @@ async def test_a_daemon_that_cannot_start_waits_longer_each_time(desk: Desk, unu
     """And is no reason to take the others away."""
     before = read(desk)
     async with running(desk, unused_tcp_port) as group:
-        await eventually(lambda: answers(unused_tcp_port))
+        await until(lambda: answers(unused_tcp_port))
         worker = group.children()["worker-1"]
         write(desk, before.replace('environment = "test"', "environment = 1"))
         os.kill(worker, signal.SIGKILL)
-        await eventually(lambda: len(group.named("process_ended", process="worker-1")) >= 3)
+        await until(lambda: len(group.named("process_ended", process="worker-1")) >= 3)
         ends = group.named("process_ended", process="worker-1")
         assert [end["how"] for end in ends[:2]] == ["SIGKILL", "exit code 2"]
         waits = [end["again_in"] for end in ends]
@@ -234,7 +232,7 @@ async def test_a_daemon_that_cannot_start_waits_longer_each_time(desk: Desk, unu
         assert answers(unused_tcp_port)
         write(desk, before)
         intent = await desk.pending("k")
-        await eventually(lambda: completed(desk, intent))
+        await until(lambda: completed(desk, intent))
         assert await group.stop() == 0
 
 
@@ -287,17 +285,17 @@ async def test_ib_167_as_process_1_it_stops_on_sigterm_and_buries_orphans(
     began, release = held(desk)
     arguments = ("run", "--port", str(unused_tcp_port), "--log", "json")
     async with command(*arguments, env=desk.environment, prefix=(*unshare, "bash", "-c", shell, "bash")) as group:
-        await eventually(lambda: alive(desk, {"worker"}))
+        await until(lambda: alive(desk, {"worker"}))
         [first] = [int(pid) for pid in children_of(group.pid)]
         assert "idem.cli.main run" in processes()[first]
         [left] = orphans(orphan)
         os.kill(left, signal.SIGKILL)
-        await eventually(lambda: not orphans(orphan))
-        await eventually(lambda: "Z" not in [state(int(pid)) for pid in children_of(first)])
+        await until(lambda: not orphans(orphan))
+        await until(lambda: "Z" not in [state(int(pid)) for pid in children_of(first)])
         intent = await desk.pending("k")
         await asyncio.wait_for(began.wait(), 20)
         os.kill(first, signal.SIGTERM)
-        await eventually(lambda: bool(group.named("stopping")))
+        await until(lambda: bool(group.named("stopping")))
         release.set()
         assert await group.end(30) == 0
     assert await desk.state(intent) == ("completed", None)

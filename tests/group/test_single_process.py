@@ -12,7 +12,8 @@ import httpx
 import pytest
 from fix_desk import Desk
 from fix_group import alive, answers, authorized, completed, held, metrics, running, status, take_their_time
-from group.conftest import Command, command, eventually
+from fix_waiting import until
+from group.conftest import Command, command
 
 from idem.cli.group.one_process import until_the_end
 
@@ -38,8 +39,8 @@ async def test_one_process_is_all_daemons_and_ends_with_0(
         running(desk, unused_tcp_port, SINGLE, **named) as process,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{unused_tcp_port}", headers=headers, timeout=40) as client,
     ):
-        await eventually(lambda: alive(desk, KINDS))
-        await eventually(lambda: answers(unused_tcp_port) and answers(unused_tcp_port, "/healthz"))
+        await until(lambda: alive(desk, KINDS))
+        await until(lambda: answers(unused_tcp_port) and answers(unused_tcp_port, "/healthz"))
         rows = await desk.spine.all("SELECT kind, host, pid FROM idem.daemons")
         assert {(row["kind"], row["host"], row["pid"]) for row in rows} == {
             (kind, socket.gethostname(), process.pid) for kind in KINDS
@@ -58,7 +59,7 @@ async def test_one_process_is_all_daemons_and_ends_with_0(
             passes = set(re.findall(r'^idem_last_pass_timestamp_seconds\{.*daemon="(\w+)"', text, re.MULTILINE))
             return passes >= {"worker", "sweeper", "reconciler"} and "idem_calls_total{" in text
 
-        await eventually(all_seen)
+        await until(all_seen)
         assert await process.stop() == 0
     ended = await desk.spine.all("SELECT kind, ended_how FROM idem.daemons")
     assert {(row["kind"], row["ended_how"]) for row in ended} == {(kind, "clean") for kind in KINDS}
@@ -78,7 +79,7 @@ async def test_sigterm_finishes_what_runs_and_begins_nothing(
         await asyncio.wait_for(began.wait(), 20)
         assert answers(probed) and answers(probed, "/healthz")
         process.process.send_signal(signal.SIGTERM)
-        await eventually(lambda: status(probed) == 503)
+        await until(lambda: status(probed) == 503)
         assert answers(probed, "/healthz") and answers(probed, "/metrics")
         process.process.send_signal(signal.SIGTERM)
         # Long enough for a claim, if anybody still made one.
@@ -122,7 +123,7 @@ async def test_a_crash_of_all_loses_nothing_and_does_nothing_twice(
             await asyncio.sleep(0.5)
             return all([await completed(desk, intent) for intent in intents])
 
-        await eventually(all_completed, 90)
+        await until(all_completed, seconds=90)
         assert await process.stop() == 0
     assert desk.spine.effects() == len(intents)
 
@@ -156,16 +157,15 @@ async def test_a_daemon_that_fails_ends_all_when_the_others_have_finished(
     fail, port = tmp_path / "fail", unused_tcp_port
     arguments = ("run", SINGLE, "--port", str(port), "--log", "json", "--app", "broken:idem")
     async with command(*arguments, env=desk.environment | {"FAIL": str(fail)}, cwd=tmp_path) as process:
-        await eventually(lambda: alive(desk, KINDS - {"sweeper"}))
+        await until(lambda: alive(desk, KINDS - {"sweeper"}))
         intent = await desk.pending("k")
         await asyncio.wait_for(began.wait(), 20)
         fail.touch()
-        await eventually(lambda: bool(process.named("daemon_failed", daemon="sweeper")))
+        await until(lambda: bool(process.named("daemon_failed", daemon="sweeper")))
         assert process.process.returncode is None, "a call is running"
         release.set()
         assert await process.end() == 1
-    assert await desk.state(intent) == ("completed", None)
-    assert desk.spine.effects() == 1
+    await desk.spine.expect(intent, state="completed", status=None, effects=1)
     [line] = process.named("daemon_failed")
     assert "RuntimeError" in line["error"] and "exits with code 1" in line["do"]
     assert "sweeper failed" in process.said.splitlines()[-1]
@@ -200,9 +200,9 @@ async def test_one_port_for_both_is_said_before_anything_starts(desk: Desk, unus
 
 async def test_without_the_api_there_are_probes_all_the_same(desk: Desk, unused_tcp_port: int, linux: None) -> None:
     async with running(desk, 0, SINGLE, "--no-api", "--metrics-port", str(unused_tcp_port)) as process:
-        await eventually(lambda: answers(unused_tcp_port) and answers(unused_tcp_port, "/healthz"))
+        await until(lambda: answers(unused_tcp_port) and answers(unused_tcp_port, "/healthz"))
         intent = await desk.pending("k")
-        await eventually(lambda: completed(desk, intent))
+        await until(lambda: completed(desk, intent))
         assert "idem_calls_total{" in await asyncio.to_thread(metrics, unused_tcp_port)
         assert await process.stop() == 0
     assert "listening on http" not in process.said

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from fix_desk import Desk
-from group.conftest import Command, command, eventually, left_of
+from fix_waiting import until
+from group.conftest import Command, command, left_of
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -26,7 +27,7 @@ async def folder(linux: None) -> AsyncIterator[Path]:
     made = Path(tempfile.mkdtemp(dir="/tmp", prefix="idem-test-up-"))
     os.chmod(made, 0o755)
     yield made
-    await eventually(lambda: not left_of(str(made)), 30)
+    await until(lambda: not left_of(str(made)), seconds=30)
     shutil.rmtree(made)
 
 
@@ -34,7 +35,7 @@ async def folder(linux: None) -> AsyncIterator[Path]:
 async def up(folder: Path, *options: str, **env: str) -> AsyncIterator[Command]:
     """`idem up` in this folder, when it has said that it is up."""
     async with command("up", "--port", "0", *options, env=env, cwd=folder) as running:
-        await eventually(lambda: END in running.out.decode() or running.process.returncode is not None, 90)
+        await until(lambda: END in running.out.decode() or running.process.returncode is not None, seconds=90)
         assert running.process.returncode is None, running.said
         yield running
 
@@ -78,7 +79,7 @@ async def test_what_it_prints_works_and_stays_and_nothing_outlives_a_sigkill(fol
             assert "nothing is open" in await shell(status, cwd=folder)
         assert len(left_of(f"parent_watch {running.pid} ")) == 5
         running.process.kill()
-        await eventually(lambda: not left_of(str(folder), f"parent_watch {running.pid} "), 20)
+        await until(lambda: not left_of(str(folder), f"parent_watch {running.pid} "), seconds=20)
     assert "Traceback" not in running.said
 
     async with up(folder) as later:
@@ -99,7 +100,7 @@ async def test_what_it_prints_works_and_stays_and_nothing_outlives_a_sigkill(fol
 async def test_of_two_in_one_folder_one_comes_up_and_the_other_says_so(folder: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         both = [await stack.enter_async_context(command("up", "--port", "0", env={}, cwd=folder)) for _ in range(2)]
-        await eventually(lambda: any(END in each.out.decode() for each in both), 90)
+        await until(lambda: any(END in each.out.decode() for each in both), seconds=90)
         [winner] = [each for each in both if END in each.out.decode()]
         [loser] = [each for each in both if each is not winner]
         assert await loser.end() == 1
@@ -120,13 +121,13 @@ async def test_a_taken_port_is_said_with_what_to_do(folder: Path) -> None:
 async def test_ctrl_c_before_it_is_up_leaves_nothing(folder: Path) -> None:
     for seconds in (0.0, 0.5, 1.2):
         async with command("up", "--port", "0", env={}, cwd=folder) as running:
-            await eventually(lambda running=running: "there is no idem.toml here" in running.said)  # type: ignore[misc]
+            await until(lambda running=running: "there is no idem.toml here" in running.said)  # type: ignore[misc]
             await asyncio.sleep(seconds)
             running.process.send_signal(signal.SIGINT)
             assert await running.end() == 0
             assert "Traceback" not in running.said
         assert left_of(f"parent_watch {running.pid} ") == {}
-        await eventually(lambda: not left_of(str(folder)), 20)
+        await until(lambda: not left_of(str(folder)), seconds=20)
     async with up(folder) as again:
         assert await again.stop(signal.SIGINT) == 0
         assert left_of(str(folder), f"parent_watch {again.pid} ") == {}

@@ -10,35 +10,22 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 from fix_spine import KEYED, Spine
+from fix_steps import claim_one, prove
 from prometheus_client import REGISTRY
-from races_help import claim_one
 
 from idem import Answer
 from idem.decisions import Accepted, InProgress, NeedsOperator, Replay
 from idem.errors import OperatorRefused
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.limits import Limits
-from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Seen
-from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator import ages
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.locked_rows import lock
-from idem.outbox.settle.proofs import apply
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outcomes import CouldNotAsk, Pending, Refused, Succeeded
 from idem.reconciler import lookups
-from idem.sweeper.daemon import Sweeper
-
-
-async def prove(spine: Spine, row: UUID, proof: Succeeded | Pending, operation: str = "pay.keyed") -> str:
-    answer = Answer(201, b"{}") if isinstance(proof, Succeeded) else None
-    async with spine.database.connection() as connection:
-        return await apply(
-            connection, row, StoredProof(uuid4(), "webhook", proof, answer), Evidence("webhook", "webhook"),
-            spine.catalogue.require(operation),
-        )  # fmt: skip
 
 
 async def test_hazard_3_a_proof_about_an_earlier_attempt_stops_the_queued_one(spine: Spine) -> None:
@@ -53,8 +40,7 @@ async def test_hazard_52_pending_is_a_proof_of_existence(spine: Spine) -> None:
     """The object exists and is being worked on: the queued row is not sent, it is awaited."""
     intent = spine.accepted()
     assert await prove(spine, (await spine.row(intent))["id"], Pending("pay_1")) == "applied"
-    row = await spine.row(intent)
-    assert (row["status"], row["provider_reference"]) == ("awaiting", "pay_1")
+    await spine.expect(intent, status="awaiting", provider_reference="pay_1")
     assert (await spine.work()).claimed == 0
 
 
@@ -62,8 +48,7 @@ async def test_hazard_52_a_resting_key_goes_back_to_work_when_the_provider_has_i
     intent = await spine.sent(amount=-1)
     assert (await spine.key(intent))["state"] == "failed_retryable"
     await prove(spine, (await spine.row(intent))["id"], Pending("pay_1"))
-    assert (await spine.key(intent))["state"] == "in_progress"
-    assert await spine.letters(intent) == []
+    await spine.expect(intent, key="in_progress", letters=[])
 
 
 async def test_hazard_4_a_refusal_of_our_credentials_settles_nothing(spine: Spine) -> None:
@@ -71,8 +56,7 @@ async def test_hazard_4_a_refusal_of_our_credentials_settles_nothing(spine: Spin
     intent = spine.accepted()
     for fault in ("401", "html_403"):
         await spine.work(faults=[fault])
-        row = await spine.row(intent)
-        assert row["status"] == "pending"
+        await spine.expect(intent, status="pending")
         assert isinstance(spine.accept(), InProgress)
         await spine.advance(100)
     await spine.work()
@@ -125,10 +109,8 @@ async def test_hazard_7_no_replay_outside_the_retention_guard(spine: Spine) -> N
 async def test_hazard_7_a_floor_lowered_in_the_configuration_holds_at_once(spine: Spine) -> None:
     await spine.sent(faults=["act_then_drop"])
     await spine.advance(1000)
-    provider = spine.catalogue.providers["keyed"]
     key = dataclasses.replace(KEYED.key, retention=600, margin=180)
-    lowered = dataclasses.replace(provider, contract=dataclasses.replace(KEYED, key=key))  # type: ignore[type-var]
-    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": lowered})
+    spine.change("keyed", contract=dataclasses.replace(KEYED, key=key))
     assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
     assert len(spine.bank.log.sends()) == 1
 
@@ -152,10 +134,8 @@ async def test_hazard_8_credentials_of_another_account_prove_no_absence(spine: S
         spine.catalogue, providers={**spine.catalogue.providers, "keyless": swapped}
     )  # fmt: skip
     spine.catalogue = wrong
-    for _ in range(4):
-        await spine.reconcile(after=400, hasten=True)
-    row = await spine.row(intent)
-    assert (row["status"], row["absences"]) == ("unknown", 0)
+    await spine.reconcile(after=400, hasten=True, times=4)
+    await spine.expect(intent, status="unknown", absences=0)
     spine.catalogue = right
     await spine.reconcile(hasten=True)
     assert isinstance(spine.accept("lost", operation="pay.keyless"), Replay)
@@ -173,17 +153,11 @@ async def test_hazard_8_a_row_of_another_origin_is_left_alone(spine: Spine) -> N
 async def test_hazard_15_a_verdict_without_a_redrive_tells_somebody(spine: Spine) -> None:
     """Accepted by SQL or by a library, no client ever retries: a dead letter, not a silence."""
     for retry, letters in (("operator", ["too_late"]), ("client", [])):
-        known = dataclasses.replace(spine.catalogue.operations["pay.keyless"], redrive="none", retry=retry)
-        spine.catalogue = dataclasses.replace(
-            spine.catalogue, operations={**spine.catalogue.operations, "pay.keyless": known}
-        )
+        spine.operate("pay.keyless", redrive="none", retry=retry)
         intent = await spine.sent(retry, operation="pay.keyless", faults=["drop_before_acting"])
-        for _ in range(2):
-            await spine.reconcile(after=200, hasten=True)
-        assert (await spine.row(intent))["status"] == "held"
-        assert await spine.letters(intent) == letters
-        events = await spine.all("SELECT type FROM idem.events WHERE aggregateid = %(i)s", i=intent)
-        assert [e["type"] for e in events] == ["rested"]
+        await spine.reconcile(after=200, hasten=True, times=2)
+        await spine.expect(intent, status="held", letters=letters)
+        assert await spine.events(intent) == ["rested"]
 
 
 async def test_hazard_16_a_polling_client_does_not_make_a_waiting_row_unknown(spine: Spine) -> None:
@@ -216,8 +190,7 @@ async def test_hazard_27_a_cached_failure_uses_up_the_schedule_and_ends_with_an_
     spine.bank.script(None, ["500_before_acting", *["500_before_acting"] * 20])
     spine.catalogue = no_lookup(spine)
     await spine.work()
-    for _ in range(6):
-        await spine.reconcile(after=4000, hasten=True)
+    await spine.reconcile(after=4000, hasten=True, times=6)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     assert isinstance(spine.accept(), NeedsOperator)
     keys = {r.key for r in spine.bank.log.sends()}
@@ -237,31 +210,24 @@ async def test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts(
     for _ in range(8):
         await spine.work()
         await spine.advance(100)
-    row = await spine.row(intent)
-    assert (row["status"], row["attempt"]) == ("pending", 8)
+    await spine.expect(intent, status="pending", attempt=8)
     assert (await spine.work(after=(start_within or 86400) - 100)).claimed == 0, "too old: not claimed"
-    await Sweeper(spine.database, spine.catalogue).run_once()
-    assert (await spine.row(intent))["status"] == "held"
-    assert await spine.letters(intent) == ["too_late"]
-    assert spine.effects() == 0
+    await spine.sweep()
+    await spine.expect(intent, status="held", letters=["too_late"], effects=0)
 
 
 async def test_hazard_33_a_newer_format_is_left_to_a_newer_worker(spine: Spine) -> None:
     intent = spine.accepted()
     await spine.execute("UPDATE idem.outbox SET format_version = 2")
     assert (await spine.work()).claimed == 0
-    assert (await spine.row(intent))["status"] == "pending"
-    assert await spine.letters(intent) == []
+    await spine.expect(intent, status="pending", letters=[])
 
 
 async def test_hazards_35_65_an_answer_that_cannot_be_rendered_does_not_hold_up_the_effect(spine: Spine) -> None:
     def broken(outcome: object, intent: str) -> Answer:
         raise RuntimeError("a template is missing")
 
-    known = dataclasses.replace(spine.catalogue.operations["pay.keyed"], answer=broken)
-    spine.catalogue = dataclasses.replace(
-        spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": known}
-    )
+    spine.operate("pay.keyed", answer=broken)
     intent = await spine.sent()
     replay = spine.accept()
     assert isinstance(replay, Replay) and replay.answer.status == 201
@@ -284,10 +250,8 @@ async def test_hazard_35_the_same_answer_whoever_settled(spine: Spine) -> None:
 
 
 async def test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim(spine: Spine) -> None:
-    provider = spine.catalogue.providers["keyed"]
     contract = dataclasses.replace(KEYED, limits=Limits(concurrency=3))
-    limited = dataclasses.replace(provider, contract=contract)  # type: ignore[type-var]
-    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": limited})
+    spine.change("keyed", contract=contract)
     for n in range(8):
         spine.accepted(f"k{n}")
     assert (await spine.work()).claimed == 3
@@ -303,13 +267,11 @@ async def test_hazard_54_an_earlier_holder_may_still_be_frozen(spine: Spine) -> 
     """Attempt 1 swept, attempt 2 a replay that reports: the allowance of attempt 1 still applies."""
     intent = spine.accepted()
     await claim_one(spine, "keyed")
-    await spine.advance(31)
-    await Sweeper(spine.database, spine.catalogue).run_once()
+    await spine.sweep(after=31)
     quiet = (await spine.row(intent))["quiet_after"]
     spine.bank.script(None, ["401"])
     await spine.reconcile(after=10)
-    row = await spine.row(intent)
-    assert row["attempt"] == 2
+    await spine.expect(intent, attempt=2)
     left = await spine.one(
         "SELECT extract(epoch FROM quiet_after - statement_timestamp())::float AS s FROM idem.outbox"
     )
@@ -320,9 +282,8 @@ async def test_hazard_54_an_earlier_holder_may_still_be_frozen(spine: Spine) -> 
 async def test_hazards_14_68_absent_for_what_the_provider_had_accepted_is_a_conflict(spine: Spine) -> None:
     intent = spine.accepted(operation="pay.keyless")
     row = await spine.row(intent)
-    await prove(spine, row["id"], Pending("pay_unknown_there"), "pay.keyless")
-    for _ in range(4):
-        await spine.reconcile(after=1000, hasten=True)
+    await prove(spine, row["id"], Pending("pay_unknown_there"), "keyless")
+    await spine.reconcile(after=1000, hasten=True, times=4)
     row = await spine.row(intent)
     assert row["status"] == "awaiting"
     assert await spine.letters(intent) == ["conflict"]
@@ -333,8 +294,7 @@ async def test_hazard_14_pending_for_too_long_tells_an_operator_and_polling_goes
     intent = await spine.sent(faults=["pending"])
     await spine.execute("UPDATE idem.outbox SET status_since = status_since - interval '11 days'")
     await spine.reconcile(after=100, hasten=True)
-    assert await spine.letters(intent) == ["pending_too_long"]
-    assert (await spine.row(intent))["status"] == "awaiting"
+    await spine.expect(intent, letters=["pending_too_long"], status="awaiting")
     spine.bank.shift_clock(60)
     await spine.reconcile(hasten=True)
     assert isinstance(spine.accept(), Replay)
@@ -353,13 +313,11 @@ async def test_hazard_10_a_redrive_keeps_the_key_and_the_bytes(spine: Spine) -> 
     intent = spine.accepted(operation="pay.keyless")
     before = await spine.one("SELECT id, provider_key FROM idem.outbox")
     await spine.work(faults=["drop_before_acting"])
-    for _ in range(2):
-        await spine.reconcile(after=200, hasten=True)
+    await spine.reconcile(after=200, hasten=True, times=2)
     await spine.reconcile(after=100)
-    row = await spine.row(intent)
-    assert (row["id"], row["provider_key"], row["status"], row["attempt"], row["redrives"]) == (
-        before["id"], before["provider_key"], "pending", 1, 1,
-    )  # fmt: skip
+    await spine.expect(
+        intent, id=before["id"], provider_key=before["provider_key"], status="pending", attempt=1, redrives=1
+    )
     await spine.work()
     assert len({r.body_sha256 for r in spine.bank.log.sends()}) == 1
     assert isinstance(spine.accept(operation="pay.keyless"), Replay)
@@ -381,8 +339,7 @@ async def test_hazard_19_a_late_proof_after_the_key_was_used_anew(spine: Spine) 
     row = await spine.row(first)
     await spine.execute("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'")
     for _ in range(2):
-        await spine.advance(400 * 86400)
-        await Sweeper(spine.database, spine.catalogue).run_once()
+        await spine.sweep(after=400 * 86400)
     assert isinstance(spine.accept(amount=100), Accepted)
     assert await prove(spine, row["id"], Succeeded("pay_late")) == "conflict", "its row has left: an operator decides"
     assert await spine.letters(first) == ["conflict"]
@@ -418,8 +375,7 @@ async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_m
     assert len(await spine.all("SELECT FROM idem.requests")) == 1
     await spine.advance(KEYED.flight_limit + 1)
     key = await renew()
-    after = await spine.row(intent)
-    assert (after["generation"], after["provider_key"]) == (2, key)
+    await spine.expect(intent, generation=2, provider_key=key)
     assert key != before["provider_key"]
     late = await prove(spine, before["id"], Succeeded("pay_of_the_old_key"))
     assert late == "applied", "earlier keys are still matched"
@@ -454,8 +410,7 @@ async def test_hazard_45_the_age_of_everything_unsettled_is_a_metric(spine: Spin
     spine.accepted("lost", operation="pay.keyless")
     await claim_one(spine, "keyless")
     await spine.advance(100)
-    async with spine.database.connection() as connection:
-        await ages.report(connection, [("keyed", "keyed"), ("keyless", "keyless")])
+    await spine.run(ages.report, [("keyed", "keyed"), ("keyless", "keyless")])
 
     def gauge(name: str, what: str, lane: str = "keyless") -> float | None:
         return REGISTRY.get_sample_value(name, {"what": what, "provider": lane, "account": lane})

@@ -4,9 +4,8 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from fix_proofs import answered, claim_due_row
+from fix_steps import answered, claim_due_row, claim_one
 from interim.shop import KINDS, Shop, body, redirect
-from races_help import claim_one
 
 from idem import Answer
 from idem.outbox.domain.outbox_row import StoredProof

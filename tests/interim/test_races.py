@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fix_line import target, through
 from fix_spine import catalogue
+from fix_steps import claim_one
 from fix_webhooks import FIRST, event, free_port, serving
 from interim import killed_worker
 from interim.shop import KINDS, Shop, acting, body, redirect, use
-from races_help import claim_one
 
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Bank, BankAccount, BankSettings, Happening, ScriptStep, WebhookOrder

@@ -52,8 +52,7 @@ async def test_hazard_1_a_worker_frozen_before_its_first_byte(spine: Spine, kind
             intent = spine.accepted(operation=f"pay.{kind}")
             await asyncio.wait_for(frozen.wait(), 40)
             for _ in range(6):
-                await spine.advance(4000)
-                await Sweeper(spine.database, spine.catalogue).run_once()
+                await spine.sweep(after=4000)
                 await spine.reconcile(hasten=True)
                 await spine.work()
             first = spine.accept(operation=f"pay.{kind}")

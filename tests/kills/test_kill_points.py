@@ -19,7 +19,6 @@ from fix_line import target, through
 from fix_spine import Spine, catalogue
 
 from idem.decisions import Replay
-from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 RUNS = int(os.environ.get("IDEM_KILL_RUNS", "6" if layers.thorough() else "2"))
@@ -105,14 +104,12 @@ async def test_a_killed_worker_leaves_one_effect(spine: Spine, point: str, kind:
             row = await spine.one("SELECT provider_key::text AS k FROM idem.requests WHERE intent_id = %(i)s", i=intent)
             made = spine.bank.log.effects(**({"key": row["k"]} if kind == "keyed" else {"reference": row["k"]}))
             assert len(made) == 1, (point, kind, run, made)
-            assert await spine.letters(intent) == []
-            assert (await spine.key(intent))["state"] == "completed"
+            await spine.expect(intent, letters=[], key="completed")
 
 
 async def _settle(spine: Spine, settled: Callable[[], bool]) -> None:
     for _ in range(12):
-        await spine.advance(200)
-        await Sweeper(spine.database, spine.catalogue).run_once()
+        await spine.sweep(after=200)
         await spine.reconcile(hasten=True)
         await spine.work()
         if settled():

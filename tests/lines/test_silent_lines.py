@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from fix_accept import Acceptor
 from fix_desk import Desk
 from fix_line import target, through
 from fix_spine import catalogue
+from fix_waiting import until
 
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
@@ -68,18 +69,6 @@ class Process:
         return code
 
 
-async def until(check: Callable[[], bool | Awaitable[bool]], told: object = "") -> None:
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                found = check()
-                if found if isinstance(found, bool) else await found:
-                    return
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"not within {PATIENCE:g} s: {told}") from None
-
-
 @asynccontextmanager
 async def daemon(desk: Desk, url: str, *arguments: str) -> AsyncIterator[Process]:
     environment = os.environ | desk.environment | {"IDEM_DATABASE_URL": url}
@@ -93,10 +82,6 @@ async def daemon(desk: Desk, url: str, *arguments: str) -> AsyncIterator[Process
         if running.returncode is None:
             running.kill()
             await running.wait()
-
-
-async def alive(desk: Desk, kind: str) -> bool:
-    return bool(await desk.spine.all("SELECT 1 FROM idem.daemons WHERE kind = %(k)s AND ended_at IS NULL", k=kind))
 
 
 def move(configuration: Path, here: str, there: str) -> None:
@@ -116,7 +101,7 @@ async def test_a_daemon_behind_a_silent_database_line_says_so_goes_on_and_ends(d
         Proxy(target(desk.spine.url), hold) as proxy,
         daemon(desk, through(desk.spine.url, proxy), kind, "run") as process,
     ):
-        await until(lambda: alive(desk, kind), process.lines)
+        await until(lambda: desk.alive(kind), process.lines)
         hold.passing.clear()
         await process.said("database_away")
         hold.passing.set()
@@ -124,10 +109,7 @@ async def test_a_daemon_behind_a_silent_database_line_says_so_goes_on_and_ends(d
         if kind == "worker":
             intent = await desk.pending("k")
 
-            async def settled() -> bool:
-                return (await desk.state(intent))[0] == "completed"
-
-            await until(settled, process.lines)
+            await until(lambda: desk.settled(intent), process.lines)
         hold.passing.clear()
         assert await process.end() == 0
     assert not any("Traceback" in line for line in process.lines), process.lines
@@ -144,10 +126,7 @@ async def test_a_silent_line_that_listens_is_noticed_and_made_anew(desk: Desk) -
         await process.said("listener_away")
         intent = await desk.pending("k")
 
-        async def settled() -> bool:
-            return (await desk.state(intent))[0] == "completed"
-
-        await until(settled, "polling goes on without hints")
+        await until(lambda: desk.settled(intent), "polling goes on without hints")
         hold.passing.set()
         before = len(process.lines)
         await until(lambda: any('"listening"' in line for line in process.lines[before - 1 :]), process.lines)

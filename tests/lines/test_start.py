@@ -1,16 +1,17 @@
 """`--wait` covers the whole start of a daemon, and goes by what the server says in SQLSTATEs, in whatever language."""
 
 import asyncio
-import os
 import signal
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import psycopg
 import pytest
 from fix_desk import Desk
 from fix_line import target, through
+from fix_processes import started
 
 from idem.cli.base import start_checks
 from idem.outbox.database.address import Address
@@ -19,23 +20,9 @@ from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 PATIENCE = 60.0
 
 
-@asynccontextmanager
-async def worker(desk: Desk, url: str, wait: float = 30) -> AsyncIterator[asyncio.subprocess.Process]:
-    environment = os.environ | desk.environment | {"IDEM_DATABASE_URL": url}
-    running = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "idem.cli.main", "worker", "run", "--wait", str(wait), env=environment,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        yield running
-    finally:
-        if running.returncode is None:
-            running.kill()
-            await running.communicate()
-
-
-async def alive(desk: Desk) -> bool:
-    return bool(await desk.spine.all("SELECT 1 FROM idem.daemons WHERE kind = 'worker' AND ended_at IS NULL"))
+def worker(desk: Desk, url: str, wait: float = 30) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    environment = desk.environment | {"IDEM_DATABASE_URL": url}
+    return started("worker", "run", "--wait", str(wait), env=environment, stdout=PIPE, stderr=PIPE)
 
 
 @pytest.mark.parametrize("number", range(1, 7))
@@ -53,7 +40,7 @@ async def test_a_line_that_is_cut_at_any_connection_of_the_start_does_not_end_it
         worker(desk, through(desk.spine.url, proxy)) as process,
         asyncio.timeout(PATIENCE),
     ):
-        while not await alive(desk):
+        while not await desk.alive("worker"):
             assert process.returncode is None, (await process.communicate())[1].decode()
             await asyncio.sleep(0.1)
         process.send_signal(signal.SIGTERM)

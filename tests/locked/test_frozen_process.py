@@ -9,6 +9,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 from fix_spine import Spine
+from fix_waiting import until
 
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import LookupRule
@@ -67,15 +68,11 @@ async def test_a_frozen_worker_holds_no_turn(spine: Spine, who: str) -> None:
             sys.executable, "-c", WORKER, spine.url, json.dumps(asdict(lane)), stdout=asyncio.subprocess.PIPE
         )
         try:
-            async with asyncio.timeout(60):
-                while not await waits(spine):
-                    await asyncio.sleep(0.05)
+            await until(lambda: waits(spine))
             os.kill(process.pid, signal.SIGSTOP)
             session.rollback()
             # Its statement has what it waited for, and nobody reads its answer.
-            async with asyncio.timeout(60):
-                while not await spine.all("SELECT FROM idem.outbox WHERE claimed_by = 'frozen'"):
-                    await asyncio.sleep(0.05)
+            await until(lambda: spine.all("SELECT FROM idem.outbox WHERE claimed_by = 'frozen'"))
             if who == "worker":
                 assert len(await asyncio.wait_for(one(spine.database, lane), 30)) == 1
             else:

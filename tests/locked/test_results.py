@@ -6,15 +6,12 @@ from uuid import UUID
 
 import pytest
 from fix_spine import Spine
+from fix_steps import claim, report
+from fix_waiting import until
 from locked.sessions import holding
 
-from idem import Answer
-from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle.result_writer import Settler
 from idem.outbox.settle.results import Report
-from idem.outbox.values import clock
-from idem.outbox.worker import claim as claims
 from idem.outcomes import NotExecuted, Outcome, Succeeded
 
 ENTRY = "INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%(i)s, 'conflict')"
@@ -23,19 +20,7 @@ PATIENCE = 60.0
 
 async def claimed(spine: Spine, *, lease: float, outcome: Outcome) -> list[Report]:
     """Every due row of the keyed lane, claimed, with the end of its call."""
-    lane, terms = lane_names(spine.catalogue)["keyed", "keyed"]
-    async with spine.database.connection() as connection:
-        rows = await claims.claim(
-            connection, lane, token=claims.new_token(), holder="worker-1", lease=lease, limit=10, now=clock.boottime()
-        )
-    answer = Answer(201, b"{}") if isinstance(outcome, Succeeded) else None
-    return [Report(c.row, outcome, Seen(http_status=200), terms[c.row.operation], answer) for c in rows]
-
-
-async def until(wanted: int, settler: Settler) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while sum(settler.fates.values()) < wanted:
-            await asyncio.sleep(0.02)
+    return [report(spine, claimed, outcome) for claimed in await claim(spine, limit=10, lease=lease)]
 
 
 @pytest.mark.parametrize("table", ["outbox", "idempotency_keys", "intents", "dead_letters"])
@@ -51,12 +36,12 @@ async def test_only_the_held_result_waits(spine: Spine, table: str, outcome: Out
         for report in reports:
             settler.held.hold(report.row.token)
             settler.put(report)
-        await until(len(others), settler)
+        await until(lambda: sum(settler.fates.values()) >= len(others))
         assert not settling.done()
         row = await spine.row(victim)
         assert row["status"] == "claimed", "what is held was not written, and not given up either"
         assert settler.held, "this process may still act upon it"
-    await until(len(others) + 1, settler)
+    await until(lambda: sum(settler.fates.values()) > len(others))
     assert settler.fates == {"settled": 6}
     assert not settler.held
     settling.cancel()
@@ -88,8 +73,8 @@ async def test_an_intent_that_is_locked_whole_costs_the_others_nothing(spine: Sp
     with holding(spine.url, "intents", held["k0"]), holding(spine.url, "intents", held["k1"]):
         for report in reports:
             settler.put(report)
-        await until(2, settler)
-    await until(4, settler)
+        await until(lambda: sum(settler.fates.values()) >= 2)
+    await until(lambda: sum(settler.fates.values()) >= 4)
     settling.cancel()
     with suppress(asyncio.CancelledError):
         await settling

@@ -7,7 +7,7 @@ another. What the run leaves is plain data (`Observed`); the checks read that al
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from fix_spine import operation
+from fix_waiting import until
 from fix_webhooks import free_port, serving
 from matrix.cells import ORDERS, Cell
 from matrix.observed import Observed, Told
@@ -212,15 +213,6 @@ def _nth(key: str, nth: int) -> Callable[[Received], bool]:
 
 def _away(account: str, until: float) -> Callable[[Received], bool]:
     return lambda sent: sent.account == account and sent.at < until and (sent.method == "GET" or sent.nth > 1)
-
-
-async def until(check: Callable[[], Awaitable[bool]], failure: str, seconds: float = 20) -> None:
-    """Raises AssertionError with `failure` if it does not become true in time."""
-    for _ in range(int(seconds * 50)):
-        if await check():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(failure)
 
 
 @contextlib.asynccontextmanager

@@ -14,8 +14,7 @@ Act = Callable[..., Awaitable[Any]]
 @pytest.fixture
 def pause(spine: Spine) -> Act:
     async def act(*what: str, provider: str = "keyed", account: str = "", reason: str = "ticket 7") -> Any:
-        async with spine.database.connection() as connection:
-            return await pausing.pause(connection, provider, account, what, by="ada", reason=reason)  # type: ignore[arg-type]
+        return await spine.run(pausing.pause, provider, account, what, by="ada", reason=reason)  # type: ignore[arg-type]
 
     return act
 
@@ -23,14 +22,13 @@ def pause(spine: Spine) -> Act:
 @pytest.fixture
 def resume(spine: Spine) -> Act:
     async def act(*what: str, provider: str = "keyed", account: str = "") -> Any:
-        async with spine.database.connection() as connection:
-            return await pausing.resume(
-                connection,
-                provider,
-                account,
-                what or pausing.EVERYTHING,
-                by="grace",
-                reason="over",  # type: ignore[arg-type]
-            )
+        return await spine.run(
+            pausing.resume,
+            provider,
+            account,
+            what or pausing.EVERYTHING,
+            by="grace",
+            reason="over",  # type: ignore[arg-type]
+        )
 
     return act

@@ -8,7 +8,8 @@ from uuid import UUID
 import psycopg
 import pytest
 from fix_spine import KEYED, Spine
-from protection.limited import backlog, claim, limited, take
+from fix_steps import claim, claim_due
+from protection.limited import backlog, limited
 from schema.buried import BURIED
 from settling.shop import cancelling, cancels, sends
 
@@ -21,8 +22,7 @@ ONE = Limits(concurrency=1)
 async def living(spine: Spine, kind: str = "reconciler") -> Life:
     """A daemon of this kind has just given a sign of life."""
     life = Life(kind)
-    async with spine.database.connection() as connection:
-        await life.beat(connection)
+    await spine.run(life.beat)
     return life
 
 
@@ -34,21 +34,22 @@ async def test_sends_that_never_stop_leave_a_lane_of_one_to_a_question(spine: Sp
     """A worker that claims again as soon as its call ends would keep every question out until nothing settles it."""
     await backlog(spine, unknown=1, pending=5)
     await living(spine)
-    lane = limited(spine, ONE)
-    assert len(await claim(spine, lane, lease=20)) == 1
+    limited(spine, ONE)
+    assert len(await claim(spine, limit=100, lease=20)) == 1
     await spine.advance(40)
-    assert await claim(spine, lane) == []
-    assert len(await take(spine, lane)) == 1
-    assert await claim(spine, lane) == []
+    assert await claim(spine, limit=100) == []
+    assert len(await claim_due(spine, limit=100)) == 1
+    assert await claim(spine, limit=100) == []
     await spine.advance(31)
     await change(spine, "UPDATE idem.outbox SET available_at = now() + interval '1 h' WHERE status = 'unknown'")
-    assert len(await claim(spine, lane)) == 1
+    assert len(await claim(spine, limit=100)) == 1
 
 
 async def test_a_question_that_is_due_just_now_keeps_no_lane_of_one(spine: Spine) -> None:
     await backlog(spine, unknown=1, pending=5)
     await living(spine)
-    assert len(await claim(spine, limited(spine, ONE))) == 1
+    limited(spine, ONE)
+    assert len(await claim(spine, limit=100)) == 1
 
 
 @pytest.mark.parametrize("who", ["nobody", "worker", "silent", "ended"])
@@ -59,10 +60,10 @@ async def test_a_lane_of_one_is_kept_for_nobody_who_could_not_ask(spine: Spine, 
         if who == "silent":
             await change(spine, "UPDATE idem.daemons SET seen_at = now() - interval '31 s'")
         if who == "ended":
-            async with spine.database.connection() as connection:
-                await end_daemon(connection, life.id, "clean")
+            await spine.run(end_daemon, life.id, "clean")
     await spine.advance(40)
-    assert len(await claim(spine, limited(spine, ONE))) == 1
+    limited(spine, ONE)
+    assert len(await claim(spine, limit=100)) == 1
 
 
 async def test_a_row_that_a_proof_waits_for_keeps_nothing_free(spine: Spine) -> None:
@@ -114,8 +115,7 @@ async def cancel_was_lost(spine: Spine) -> UUID:
 
 async def test_a_cancel_whose_answer_was_lost_is_repeated_and_the_key_not_sent_again(spine: Spine) -> None:
     intent = await cancel_was_lost(spine)
-    before = await spine.row(intent)
-    assert (before["status"], before["key_burned"], before["attempt"]) == ("unknown", True, 2)
+    await spine.expect(intent, status="unknown", key_burned=True, attempt=2)
     # A new attempt under the burned key.
     assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
     assert (cancels(spine), len(sends(spine))) == (2, 1)

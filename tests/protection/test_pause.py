@@ -10,6 +10,7 @@ import pytest
 from fix_accept import Acceptor
 from fix_api import Client
 from fix_spine import KEYED, Spine, catalogue
+from fix_waiting import until
 from inline import buying
 from producers.application import accept, synced
 
@@ -61,8 +62,7 @@ async def test_paused_calls_leave_look_ups_and_send_no_replay(spine: Spine, paus
     before = len(spine.bank.log.requests)
     assert (await spine.reconcile()).asked == {"kept": 1}
     assert {each.method for each in spine.bank.log.requests[before:]} == {"GET"}
-    row = await spine.row(intent)
-    assert row is not None and row["attempt"] == 1
+    await spine.expect(intent, attempt=1)
     await resume()
     assert (await spine.reconcile(after=40)).settled == {"replay:succeeded": 1}
 
@@ -71,9 +71,7 @@ async def test_a_row_that_can_only_be_replayed_waits_for_the_pause_and_is_not_gi
     spine: Spine, pause: Any, resume: Any
 ) -> None:
     """Where nothing can be asked, a taken row would end as `not_settleable`: from the pause alone."""
-    known = spine.catalogue.providers["keyed"]
-    blind = replace(known, contract=replace(KEYED, lookup=LookupRule()), lookups=())  # type: ignore[type-var]
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": blind})
+    spine.change("keyed", contract=replace(KEYED, lookup=LookupRule()), lookups=())
     intent = await spine.sent(faults=["drop_before_acting"])
     await spine.advance(10)
     await pause("calls")
@@ -231,15 +229,9 @@ async def test_a_worker_that_runs_stops_at_once_does_not_spin_and_wakes_with_the
         assert len(statements) <= 5
         assert spine.effects() == 0
         await resume()
-        until = time.monotonic() + 10
-        while not spine.effects() and time.monotonic() < until:
-            await asyncio.sleep(0.05)
-        assert spine.effects() > 0  # long before the next poll
+        await until(spine.effects, seconds=10)  # long before the next poll
         # What a busy machine could not connect for in time waits for that.
-        until = time.monotonic() + 60
-        while spine.effects() < 50 and time.monotonic() < until:
-            await asyncio.sleep(0.05)
-        assert spine.effects() == 50
+        await until(lambda: spine.effects() == 50, seconds=60)
     finally:
         stop.set()
         await running
@@ -248,8 +240,7 @@ async def test_a_worker_that_runs_stops_at_once_does_not_spin_and_wakes_with_the
 async def test_what_could_not_be_asked_about_is_due_when_it_is_resumed(spine: Spine, pause: Any, resume: Any) -> None:
     intent = await spine.sent(faults=["drop_before_acting"] * 3, match=RequestMatch(method=None))
     await spine.reconcile(after=10)
-    row = await spine.row(intent)
-    assert row is not None and row["failures"] == 1
+    await spine.expect(intent, failures=1)
     await pause("calls", "lookups")
     await spine.all("UPDATE idem.outbox SET available_at = now() + interval '1 hour' RETURNING 1")
     await resume()

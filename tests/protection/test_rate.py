@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fix_spine import KEYED, Spine
+from fix_waiting import until
 
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.daemon import fleet
@@ -55,9 +56,7 @@ async def test_a_fleet_keeps_its_rate_and_uses_it(spine: Spine) -> None:
     for each in daemons:
         await counted(each, spine)
     running = [asyncio.create_task(each.run(stop)) for each in (*daemons, reconciler)]
-    until = time.monotonic() + 30
-    while spine.effects() < 80 and time.monotonic() < until:
-        await asyncio.sleep(0.1)
+    await until(lambda: spine.effects() >= 80)
     stop.set()
     await asyncio.gather(*running)
     times = [each.at for each in spine.bank.log.requests]

@@ -3,87 +3,31 @@
 import asyncio
 import dataclasses
 from types import SimpleNamespace
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
-from fix_spine import KEYED, KEYLESS, Spine
+from fix_spine import Spine
+from fix_steps import claim, claim_due, claim_one, prove, report, settle
 
-from idem import Answer
 from idem.decisions import InProgress, Retrying
-from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Seen
-from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Evidence
-from idem.outbox.settle import decide, results
-from idem.outbox.settle.proofs import apply, change_one
+from idem.outbox.settle import decide
+from idem.outbox.settle.proofs import change_one
 from idem.outbox.settle.rendering import Renderer
-from idem.outbox.settle.results import Report
-from idem.outbox.values import clock
-from idem.outbox.worker import claim as claims
-from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.lane_worker import InFlight
-from idem.outcomes import Absent, Ambiguous, Outcome, Refused, Succeeded
-from idem.reconciler import due, lookups, settling, stored
-from idem.reconciler.lookup_claim import LookupClaim
+from idem.outcomes import Absent, Ambiguous, Refused, Succeeded
+from idem.reconciler import lookups, settling, stored
 
 ROUNDS = 25
-
-
-def terms(spine: Spine, kind: str = "keyed") -> Terms:
-    known = spine.catalogue.terms(f"pay.{kind}", kind)
-    assert known is not None
-    return known
-
-
-async def claim(spine: Spine, kind: str = "keyed", lease: float = 30) -> Claim:
-    name, _ = lane_names(spine.catalogue)[kind, kind]
-    async with spine.database.connection() as connection:
-        rows = await claims.claim(
-            connection, name, token=uuid4(), holder="test", lease=lease, limit=1, now=clock.boottime()
-        )
-    (row,) = rows
-    return row
-
-
-def report(spine: Spine, claimed: Claim, outcome: Outcome, kind: str = "keyed") -> Report:
-    answer = Answer(201, b'{"worker": true}') if isinstance(outcome, Succeeded | Refused) else None
-    return Report(claimed.row, outcome, Seen(200), terms(spine, kind), answer)
-
-
-async def settle(spine: Spine, *these: Report) -> dict[UUID, results.ResultFate]:
-    async with spine.database.connection() as connection:
-        return await results.settle(connection, these)
-
-
-async def prove(spine: Spine, row: UUID, reference: str = "pay_1", source: str = "webhook", wait: bool = True) -> str:
-    proof = StoredProof(uuid4(), source, Succeeded(reference), Answer(201, b'{"proof": true}'))
-    evidence = Evidence(source, "webhook", "succeeded", reference=reference)
-    async with spine.database.connection() as connection:
-        return await apply(connection, row, proof, evidence, terms(spine), wait=wait)
-
-
-async def take(spine: Spine, kind: str, limit: int = 10) -> list[LookupClaim]:
-    name, _ = lane_names(spine.catalogue)[kind, kind]
-    contract = KEYED if kind == "keyed" else KEYLESS
-    async with spine.database.connection() as connection:
-        return await due.claim_due(
-            connection, name, contract, token=uuid4(), holder="t", lease=30, limit=limit, now=clock.boottime()
-        )
 
 
 async def test_two_workers_that_claim_never_share_a_row(spine: Spine) -> None:
     """IB-001, IB-002."""
     for n in range(60):
         spine.accepted(f"k{n}")
-    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
 
     async def grab() -> list[UUID]:
-        async with spine.database.connection() as connection:
-            rows = await claims.claim(
-                connection, name, token=uuid4(), holder="t", lease=30, limit=20, now=clock.boottime()
-            )
-        return [row.row.id for row in rows]
+        return [row.row.id for row in await claim(spine, limit=20)]
 
     got = await asyncio.gather(*(grab() for _ in range(6)))
     flat = [row for rows in got for row in rows]
@@ -97,28 +41,19 @@ async def test_a_stored_proof_beats_the_claim(spine: Spine) -> None:
     row = await spine.row(intent)
     async with spine.database.connection() as holder, holder.transaction():
         await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (row["id"],))
-        assert await prove(spine, row["id"], wait=False) == "stored"
+        assert await prove(spine, row["id"], Succeeded("pay_1"), wait=False) == "stored"
     assert (await spine.work()).claimed == 0
     assert (await spine.reconcile()).applied == 1
-    assert (await spine.key(intent))["state"] == "completed"
-    assert spine.effects() == 0
+    await spine.expect(intent, key="completed", effects=0)
 
 
 async def test_a_proof_and_a_claim_at_once(spine: Spine) -> None:
     """Either the claim comes first and its end folds the proof, or the proof is applied and nothing is claimed."""
-    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
     seen = set()
     for n in range(ROUNDS):
         intent = spine.accepted(f"k{n}")
         row = await spine.row(intent)
-
-        async def grab() -> list[Claim]:
-            async with spine.database.connection() as connection:
-                return await claims.claim(
-                    connection, name, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime()
-                )
-
-        claimed, applied = await asyncio.gather(grab(), prove(spine, row["id"]))
+        claimed, applied = await asyncio.gather(claim(spine), prove(spine, row["id"], Succeeded("pay_1")))
         if claimed:
             assert applied == "stored"
             assert await settle(spine, report(spine, claimed[0], Ambiguous())) == {row["id"]: "folded"}
@@ -133,7 +68,7 @@ async def test_a_proof_and_a_claim_at_once(spine: Spine) -> None:
 async def test_a_worker_that_comes_too_late_brings_a_proof(spine: Spine) -> None:
     """Hazard 3 (b): the claim was swept and the verdict is in; the late result completes the key all the same."""
     intent = spine.accepted()
-    claimed = await claim(spine)
+    claimed = await claim_one(spine)
     await sweep(spine)
     assert (await spine.key(intent))["state"] == "unknown"
     fates = await settle(spine, report(spine, claimed, Succeeded("pay_9")))
@@ -146,15 +81,15 @@ async def test_a_late_worker_against_the_reconciler(spine: Spine) -> None:
     """Both found the same payment: one transition, the other agrees; nothing contradicts."""
     for n in range(ROUNDS):
         intent = spine.accepted(f"k{n}")
-        claimed = await claim(spine)
+        claimed = await claim_one(spine)
         await sweep(spine)
         row = await spine.row(intent)
         fates, applied = await asyncio.gather(
-            settle(spine, report(spine, claimed, Succeeded("pay_1"))), prove(spine, row["id"], source="reconciler")
+            settle(spine, report(spine, claimed, Succeeded("pay_1"))),
+            prove(spine, row["id"], Succeeded("pay_1"), source="reconciler"),
         )
         assert sorted([*fates.values(), applied]) in (["agrees", "late_proof"], ["applied", "late_proof"])
-        assert (await spine.key(intent))["state"] == "completed"
-        assert await spine.letters(intent) == []
+        await spine.expect(intent, key="completed", letters=[])
         ends = await spine.all("SELECT FROM idem.evidence WHERE intent_id = %(i)s AND to_state = 'completed'", i=intent)
         assert len(ends) == 1
 
@@ -162,23 +97,22 @@ async def test_a_late_worker_against_the_reconciler(spine: Spine) -> None:
 async def test_contradicting_late_proofs_open_a_dead_letter_and_change_nothing(spine: Spine) -> None:
     """Hazard 17, P4."""
     intent = spine.accepted()
-    claimed = await claim(spine)
+    claimed = await claim_one(spine)
     assert await settle(spine, report(spine, claimed, Succeeded("pay_1"))) == {claimed.row.id: "settled"}
     before = await spine.key(intent)
-    assert await prove(spine, claimed.row.id, "pay_2") == "conflict"
+    assert await prove(spine, claimed.row.id, Succeeded("pay_2")) == "conflict"
     assert await spine.letters(intent) == ["possible_duplicate"]
-    assert await prove(spine, claimed.row.id, "pay_1") == "agrees"
+    assert await prove(spine, claimed.row.id, Succeeded("pay_1")) == "agrees"
     assert await spine.key(intent) == before
 
 
 async def test_outcome_and_stored_proof_that_disagree_settle_nothing(spine: Spine) -> None:
     """Hazard 3 (d): the early webhook said that the money moved, the worker's attempt was refused."""
     intent = spine.accepted()
-    claimed = await claim(spine)
-    assert await prove(spine, claimed.row.id, "pay_1") == "stored"
+    claimed = await claim_one(spine)
+    assert await prove(spine, claimed.row.id, Succeeded("pay_1")) == "stored"
     assert await settle(spine, report(spine, claimed, Refused("pay_2"))) == {claimed.row.id: "folded"}
-    assert (await spine.key(intent))["state"] == "unknown"
-    assert await spine.letters(intent) == ["conflict"]
+    await spine.expect(intent, key="unknown", letters=["conflict"])
 
 
 async def test_two_reconcilers_take_a_row_once(spine: Spine) -> None:
@@ -187,12 +121,12 @@ async def test_two_reconcilers_take_a_row_once(spine: Spine) -> None:
         spine.accepted(f"k{n}", operation="pay.keyless")
     await spine.work(faults=["act_then_drop"] * 8)
     await spine.advance(10)
-    first, second = await asyncio.gather(take(spine, "keyless"), take(spine, "keyless"))
+    first, second = await asyncio.gather(claim_due(spine, "keyless"), claim_due(spine, "keyless"))
     ids = [t.row.id for t in (*first, *second)]
     assert len(ids) == len(set(ids)) == 8
-    assert await take(spine, "keyless") == []
+    assert await claim_due(spine, "keyless") == []
     await spine.advance(40)
-    again = await take(spine, "keyless")
+    again = await claim_due(spine, "keyless")
     assert len(again) == 8, "takes whose lease ran out are simply taken by the next"
     expired = await spine.all("SELECT FROM idem.evidence WHERE kind = 'take_expired'")
     assert len(expired) == 8
@@ -205,10 +139,9 @@ async def test_poll_and_webhook_at_once(spine: Spine) -> None:
         row = await spine.row(intent)
         payment = spine.bank.log.payments()[-1].id
         await spine.advance(10)
-        _, applied = await asyncio.gather(spine.reconcile(), prove(spine, row["id"], payment))
+        _, applied = await asyncio.gather(spine.reconcile(), prove(spine, row["id"], Succeeded(payment)))
         assert applied in ("applied", "agrees")
-        assert (await spine.key(intent))["state"] == "completed"
-        assert await spine.letters(intent) == []
+        await spine.expect(intent, key="completed", letters=[])
         ends = await spine.all("SELECT FROM idem.evidence WHERE intent_id = %(i)s AND to_state = 'completed'", i=intent)
         assert len(ends) == 1
     assert len(spine.bank.log.sends()) == ROUNDS
@@ -228,14 +161,12 @@ async def test_the_clients_retry_against_the_redrive(spine: Spine) -> None:
             await connection.execute("UPDATE idem.intents SET state = 'failed_retryable' WHERE id = %s", (intent,))
 
         async def redrive() -> int:
-            async with spine.database.connection() as connection:
-                return await stored.redrive(connection, spine.catalogue, limit=10)
+            return await spine.run(stored.redrive, spine.catalogue, limit=10)
 
         decision, redriven = await asyncio.gather(
             asyncio.to_thread(spine.accept, f"k{n}", operation="pay.keyless"), redrive()
         )
-        row = await spine.row(intent)
-        assert (row["status"], row["redrives"]) == ("pending", redriven)
+        await spine.expect(intent, status="pending", redrives=redriven)
         assert isinstance(decision, InProgress if redriven else Retrying), (decision, redriven)
         winners.add(redriven)
     assert winners <= {0, 1}
@@ -246,13 +177,13 @@ async def test_a_verdict_never_beats_a_proof_that_is_stored(spine: Spine) -> Non
     intent = await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
     await spine.reconcile(after=300)
     await spine.advance(300)
-    (taken,) = await take(spine, "keyless")
+    (taken,) = await claim_due(spine, "keyless")
     async with spine.database.connection() as holder, holder.transaction():
         await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (taken.row.id,))
-        assert await prove(spine, taken.row.id, wait=False) == "stored"
+        assert await prove(spine, taken.row.id, Succeeded("pay_1"), wait=False) == "stored"
 
     found = lookups.Answered("look", Absent(), Seen(200), sent=False)
-    await settling.settle(spine.database, Renderer(), taken, found, terms(spine, "keyless"))
+    await settling.settle(spine.database, Renderer(), taken, found, spine.catalogue.require("pay.keyless"))
     assert (await spine.key(intent))["state"] == "completed"
 
 
@@ -260,12 +191,11 @@ async def sweep(spine: Spine) -> None:
     """Let every lease run out, and sweep."""
     await spine.advance(31)
     for row in await spine.all("SELECT id FROM idem.outbox WHERE status = 'claimed'"):
-        async with spine.database.connection() as connection:
-            await change_one(
-                connection,
-                row["id"],
-                lambda found: decide.swept(found.row, found.stored, spine.catalogue.require(found.row.operation)),
-            )
+        await spine.run(
+            change_one,
+            row["id"],
+            lambda found: decide.swept(found.row, found.stored, spine.catalogue.require(found.row.operation)),
+        )
 
 
 def test_a_claim_in_flight_starts_or_is_given_back() -> None:
@@ -282,10 +212,7 @@ def test_a_claim_in_flight_starts_or_is_given_back() -> None:
 async def test_hazard_20_one_bad_row_does_not_stop_a_batch(spine: Spine, reference: str) -> None:
     for n in range(5):
         spine.accepted(f"k{n}")
-    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
-    async with spine.database.connection() as connection:
-        rows = await claims.claim(connection, name, token=uuid4(), holder="t", lease=30, limit=5, now=clock.boottime())
-    batch = [report(spine, row, Succeeded(f"pay_{n}")) for n, row in enumerate(rows)]
+    batch = [report(spine, row, Succeeded(f"pay_{n}")) for n, row in enumerate(await claim(spine, limit=5))]
     bad = Succeeded(reference, fields={"text": "\x00", "number": float("nan"), "id": 9223372036854775807})
     batch[2] = dataclasses.replace(batch[2], outcome=bad, seen=Seen(201, note="\ud800\x00"))
     assert set((await settle(spine, *batch)).values()) == {"settled"}
@@ -297,7 +224,7 @@ async def test_hazard_20_one_bad_row_does_not_stop_a_batch(spine: Spine, referen
 
 async def test_hazard_21_a_settled_batch_that_is_settled_again(spine: Spine) -> None:
     spine.accepted()
-    one = report(spine, await claim(spine), Succeeded("pay_1"))
+    one = report(spine, await claim_one(spine), Succeeded("pay_1"))
     assert set((await settle(spine, one)).values()) == {"settled"}
     assert set((await settle(spine, one)).values()) == {"already"}
     intent = one.row.intent_id

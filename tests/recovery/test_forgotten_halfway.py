@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from fix_spine import Spine
-from races_help import claim_one
+from fix_steps import claim_one
 
 from idem.outbox.database import identity
 from idem.outbox.recovery import guard, release

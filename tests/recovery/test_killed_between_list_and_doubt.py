@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from fix_desk import Desk
-from fix_processes import eventually
 from fix_sql import query
+from fix_waiting import until
 
 from idem.sweeper.daemon import Sweeper
 
@@ -39,7 +39,7 @@ async def recovering(desk: Desk, blocked: str) -> AsyncIterator[tuple[asyncio.su
                 stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             )  # fmt: skip
             try:
-                await eventually(lambda: desk.spine.all(WAITS), "the statement that waits")
+                await until(lambda: desk.spine.all(WAITS), "the statement that waits")
                 (backend,) = [row["pid"] for row in await desk.spine.all(WAITS)]
                 yield process, backend
             finally:
@@ -53,7 +53,7 @@ async def gone(desk: Desk, backend: int) -> None:
     async def ended() -> bool:
         return not await desk.spine.all("SELECT FROM pg_stat_activity WHERE pid = %(p)s", p=backend)
 
-    await eventually(ended, "the end of its session")
+    await until(ended, "the end of its session")
 
 
 @pytest.mark.parametrize("how", ["killed", "its connection is closed"])

@@ -33,52 +33,18 @@ LOOKING = frozenset(
     }
 )
 """Modules whose statements are for the eyes of a person or of metrics, and settings of a session."""
-SMALL = frozenset(
-    {
-        "SETTINGS",
-        "TERMINATE",
-        "BACKEND_LIVES",
-        "IDENTITY",
-        "KNOWN",
-        "KNOWN_LOCKED",
-        "ADOPT",
-        "SPOKEN",
-        "LOST_AT",
-        "BEAT",
-        "BEATS",
-        "END",
-        "FLEET",
-        "PAUSES",
-        "LANES_OF",
-        "LOCK_LANES",
-        "WRITE_LANE",
-        "KEEP_CHANGE",
-        "WAKE",
-        "SEE_ACCOUNT",
-        "KNOWN_ACCOUNT",
-        "PROVIDERS",
-        "DELETE_LANE_CHANGES",
-        "GONE_HANDLERS",
-    }
-)
+SMALL = frozenset({
+    "SETTINGS", "TERMINATE", "BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT", "SPOKEN", "LOST_AT",
+    "BEAT", "BEATS", "END", "FLEET", "PAUSES", "LANES_OF", "LOCK_LANES", "WRITE_LANE", "KEEP_CHANGE", "WAKE",
+    "SEE_ACCOUNT", "KNOWN_ACCOUNT", "PROVIDERS", "DELETE_LANE_CHANGES", "GONE_HANDLERS",
+})  # fmt: skip
 """Statements that touch no hot table."""
 CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE", "FORGET_HANDLER"})
 """Calls of a function of 0003: what it does goes by primary keys, and is tested where it is defined."""
-WHOLE = frozenset(
-    {
-        "HASTEN",
-        "RAISE_QUIET",
-        "AGES",
-        "LIST",
-        "QUARANTINED",
-        "BELIEVE",
-        "STILL_DOUBTED",
-        "LEFT",
-        "COUNT_KEYS",
-        "NOT_ASKED",
-        "USED_UP",
-    }
-)
+WHOLE = frozenset({
+    "HASTEN", "RAISE_QUIET", "AGES", "LIST", "QUARANTINED", "BELIEVE", "STILL_DOUBTED", "LEFT", "COUNT_KEYS",
+    "NOT_ASKED", "USED_UP",
+})  # fmt: skip
 """Commands of an operator and of recovery, walks once a minute or after a jump of the clock, which are about every open
 row, and the count of a tenant's keys; still they read no ledger to its end."""
 BATCH = 100
@@ -189,16 +155,9 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     hook = {"provider": "p0", "account": "a0", "event": "evt_110000", "type": "payment.succeeded",
             "reference": "pay_110000", "verdict": "unmatched", "place": 0, "out_of_time": False}  # fmt: skip
     hint = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'hint' ORDER BY id LIMIT 1")[0]
+    request = {"method": "POST", "path": "/", "headers": {}, "body": "", "label": "l"}
     frozen = [
-        {
-            "id": str(row_id),
-            "intent_id": str(of),
-            "method": "POST",
-            "path": "/",
-            "headers": {},
-            "body": "",
-            "label": "l",
-        }
+        {"id": str(row_id), "intent_id": str(of), **request}
         for row_id, of in connection.execute(
             "SELECT id, intent_id FROM idem.outbox WHERE status = 'unfrozen' ORDER BY id LIMIT 20"
         )

@@ -23,7 +23,6 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.handlers.handler import handler
 from idem.outbox.handlers.runner import HandlerRunner
-from idem.sweeper.daemon import Sweeper
 from idem.testing import stepping
 from idem.testing.bank import Bank, BankAccount, BankSettings
 
@@ -100,7 +99,7 @@ async def test_a_daemons_role_does_all_of_a_daemons_work(spine: Spine, installed
 
     late = spine.accepted("late")
     await advance(installed, 2 * 86400)
-    await Sweeper(spine.database, spine.catalogue).run_once()
+    await spine.sweep()
     assert await spine.letters(late) == ["too_late"]
     assert spine.accept("late") == Retrying(late)
     await spine.work()
@@ -114,7 +113,7 @@ async def test_a_daemons_role_does_all_of_a_daemons_work(spine: Spine, installed
     assert spine.effects() == 5
 
     await advance(installed, 600 * 86400)
-    swept = await Sweeper(spine.database, spine.catalogue).run_once()
+    swept = await spine.sweep()
     assert (await spine.one("SELECT count(*) FROM idem.idempotency_keys WHERE state <> 'expired'"))["count"] == 0, swept
 
 

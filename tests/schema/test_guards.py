@@ -195,10 +195,11 @@ def test_hazard_6_attempt_and_quiet_time_never_go_down(rolled_back: Connection, 
     other_key = {"provider_key": shapes.INTENT}
     for lower in ({"attempt": 2}, {"generation": 1}, {"quiet_after": earlier}, {"quiet_after": None}, other_key,
                   {"id": shapes.INTENT}, {"step": 2}, {"account": "b"}, {"origin": "x"}):  # fmt: skip
-        rolled_back.execute("SAVEPOINT before")
-        with pytest.raises(psycopg.errors.CheckViolation, match="idem refuses this UPDATE of outbox"):
+        with (
+            pytest.raises(psycopg.errors.CheckViolation, match="idem refuses this UPDATE of outbox"),
+            rolled_back.transaction(),
+        ):
             shapes.update(rolled_back, "outbox", **lower)
-        rolled_back.execute("ROLLBACK TO SAVEPOINT before")
     later = psycopg.sql.SQL("quiet_after + interval '1 microsecond'")
     assert shapes.update(rolled_back, "outbox", attempt=4, quiet_after=later) == 1
 

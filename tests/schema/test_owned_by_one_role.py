@@ -1,7 +1,6 @@
 """An upgrade and a grant run nobody else's code and leave nothing in other hands: the schema belongs to one role."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
@@ -10,6 +9,7 @@ import pytest
 from fix_database import engine_of
 from fix_desk import run
 from fix_sql import query
+from fix_waiting import until_it_holds
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
 from idem.migrations import runner, upgrade_in
@@ -152,10 +152,7 @@ def test_what_is_prepared_while_an_upgrade_waits_for_its_turn_is_refused_too(our
         holder.execute("SELECT pg_advisory_lock(%s)", [UPGRADE_LOCK])
         thread = threading.Thread(target=upgrade)
         thread.start()
-        for _ in range(600):
-            if holder.execute(WAITS, [UPGRADE_LOCK]).fetchone() == (1,):
-                break
-            time.sleep(0.05)
+        until_it_holds(lambda: holder.execute(WAITS, [UPGRADE_LOCK]).fetchone() == (1,))
         with psycopg.connect(as_role(ours, stranger), autocommit=True) as connection:
             for _, statement in PREPARED["a schema with a trap"]:
                 connection.execute(statement)  # type: ignore[call-overload]

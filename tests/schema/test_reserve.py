@@ -87,13 +87,17 @@ class Bench:
             assert len(rows) == 1, rows
             return rows[0]
 
-    def put(self, state: str, status: str, **columns: Any) -> None:
-        """Move what there is to where it can get by legal ways, past the triggers."""
+    def rest(self, *, frozen: bool = True, **columns: Any) -> None:
+        """Submit, and move it past the triggers to where it can get by legal ways; `frozen`: with its request."""
+        with self.open() as connection:
+            submit(connection, reserve(connection).intent_id)
         with psycopg.connect(self.installed.superuser_url) as superuser:
             superuser.execute(shapes.UNTRIGGERED)
-            shapes.update(superuser, "idempotency_keys", **shapes.key_columns(state))
-            shapes.update(superuser, "intents", **shapes.intent_columns(state))
-            shapes.update(superuser, "outbox", **(shapes.row_columns(status) | columns))
+            if not frozen:
+                superuser.execute("DELETE FROM idem.requests")
+            shapes.update(superuser, "idempotency_keys", **shapes.key_columns("failed_retryable"))
+            shapes.update(superuser, "intents", **shapes.intent_columns("failed_retryable"))
+            shapes.update(superuser, "outbox", **(shapes.row_columns("held") | columns))
 
 
 @pytest.fixture
@@ -166,10 +170,8 @@ def test_hazard_66_reserve_without_submit_does_not_commit(bench: Bench, isolatio
 def test_hazard_75_set_constraints_makes_the_check_at_once(bench: Bench) -> None:
     with bench.open() as connection:
         decided = reserve(connection)
-        connection.execute("SAVEPOINT before")
-        with pytest.raises(psycopg.errors.CheckViolation, match="nothing was submitted"):
+        with pytest.raises(psycopg.errors.CheckViolation, match="nothing was submitted"), connection.transaction():
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        connection.execute("ROLLBACK TO SAVEPOINT before")
         submit(connection, decided.intent_id)
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
     assert bench.counts() == SUBMITTED
@@ -278,11 +280,12 @@ def test_only_the_holder_of_a_reservation_submits_and_once(bench: Bench, what: s
         if what == "committed":
             connection.commit()
         for second_half in (submit, complete):
-            connection.execute("SAVEPOINT before")
-            with pytest.raises(psycopg.errors.CheckViolation, match="this transaction holds no reservation") as caught:
+            with (
+                pytest.raises(psycopg.errors.CheckViolation, match="this transaction holds no reservation") as caught,
+                connection.transaction(),
+            ):
                 second_half(connection, intent, key)
             assert caught.value.diag.constraint_name == "submitted_key_is_reserved"
-            connection.execute("ROLLBACK TO SAVEPOINT before")
         connection.rollback()
 
 
@@ -326,9 +329,7 @@ def test_hazard_47_what_no_caller_may_store_for_ever(bench: Bench, outcome: str,
 
 
 def test_hazard_66_a_key_at_rest_goes_back_to_work_inside_reserve(bench: Bench) -> None:
-    with bench.open() as connection:
-        submit(connection, reserve(connection).intent_id)
-    bench.put("failed_retryable", "held", start_before=shapes.NOW)
+    bench.rest(start_before=shapes.NOW)
     with bench.open() as connection:
         again = reserve(connection)
         assert (again.decision, again.status, again.due_in) == ("retrying", "pending", 0)
@@ -340,12 +341,7 @@ def test_hazard_66_a_key_at_rest_goes_back_to_work_inside_reserve(bench: Bench) 
 
 
 def test_a_row_that_was_never_rendered_goes_back_to_be_rendered(bench: Bench) -> None:
-    with bench.open() as connection:
-        submit(connection, reserve(connection).intent_id)
-    with psycopg.connect(bench.installed.superuser_url) as superuser:
-        superuser.execute(shapes.UNTRIGGERED)
-        superuser.execute("DELETE FROM idem.requests")
-    bench.put("failed_retryable", "held")
+    bench.rest(frozen=False)
     with bench.open() as connection:
         again = reserve(connection)
         assert (again.decision, again.status) == ("retrying", "unfrozen")
@@ -355,9 +351,7 @@ def test_a_row_that_was_never_rendered_goes_back_to_be_rendered(bench: Bench) ->
 
 @pytest.mark.parametrize("how", [reserve, accept])
 def test_an_inline_row_is_taken_up_by_its_caller_alone(bench: Bench, how: Any) -> None:
-    with bench.open() as connection:
-        submit(connection, reserve(connection).intent_id)
-    bench.put("failed_retryable", "held", inline=True)
+    bench.rest(inline=True)
     with bench.open() as connection:
         assert how(connection).decision == "failed_retryable", "it stays at rest, and its caller hears so"
     assert bench.one("SELECT status FROM idem.outbox") == ("held",)
@@ -381,10 +375,11 @@ def test_a_reserved_key_does_not_move_before_it_is_submitted(bench: Bench) -> No
     with bench.open(role="daemon") as connection:
         reserve(connection)
         for state in ("completed", "failed_retryable", "unknown"):
-            connection.execute("SAVEPOINT before")
-            with pytest.raises(psycopg.errors.CheckViolation, match="refuses this UPDATE of idempotency_keys"):
+            with (
+                pytest.raises(psycopg.errors.CheckViolation, match="refuses this UPDATE of idempotency_keys"),
+                connection.transaction(),
+            ):
                 shapes.update(connection, "idempotency_keys", **shapes.key_columns(state))
-            connection.execute("ROLLBACK TO SAVEPOINT before")
         connection.rollback()
 
 

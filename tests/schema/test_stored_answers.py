@@ -88,10 +88,18 @@ def test_what_http_cannot_carry_is_refused(rolled_back: Connection, way: Any, wh
         way(rolled_back, status, headers, body)
 
 
+STORED = """
+SELECT response_status, response_body FROM idem.idempotency_keys WHERE response_status IS NOT NULL
+UNION ALL SELECT answer_status, answer_body FROM idem.proofs
+"""
+
+
 @WAYS
 @pytest.mark.parametrize("what", SENDABLE)
 def test_what_http_carries_is_stored(rolled_back: Connection, way: Any, what: str) -> None:
-    way(rolled_back, *SENDABLE[what])
+    status, headers, body = SENDABLE[what]
+    way(rolled_back, status, headers, body)
+    assert rolled_back.execute(STORED).fetchall() == [(status, body)]
 
 
 def test_the_error_says_which_header_and_what_to_store(rolled_back: Connection) -> None:

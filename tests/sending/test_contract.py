@@ -64,8 +64,7 @@ async def test_a_worker_without_the_code_leaves_the_row_alone(office: Office, bo
     strange = Worker(post.database, dataclasses.replace(post.catalogue, operations={}, providers={}), post.settings)
     assert (await strange.run_once()).claimed == 0
     await strange.close()
-    row = await post.row(intent)
-    assert row is not None and (row["status"], row["attempt"]) == ("pending", 0)
+    await post.expect(intent, status="pending", attempt=0)
     await post.work()
     assert len(box.mails) == 1
 

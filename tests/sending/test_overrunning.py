@@ -6,13 +6,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fix_spine import Spine
+from fix_waiting import running, until
 from prometheus_client import REGISTRY
 from sending import postman
 from sending.box import OPERATION, Box
@@ -23,30 +22,12 @@ from idem.outbox.worker.worker import Worker
 from idem.outcomes import Succeeded
 from idem.reconciler.daemon import Reconciler
 from idem.sending import Sending, SendRequest
-from idem.sweeper.daemon import Sweeper
 
 processes = multiprocessing.get_context("forkserver")
 
 
 def overrunning() -> float:
     return REGISTRY.get_sample_value("idem_overrunning_calls", {"provider": "mail", "account": "main"}) or 0.0
-
-
-async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
-@asynccontextmanager
-async def working(post: Spine) -> AsyncIterator[Worker]:
-    worker, stop = Worker(post.database, post.catalogue, post.settings), asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
-    try:
-        yield worker
-    finally:
-        stop.set()
-        await asyncio.wait_for(running, 30)
 
 
 async def status(post: Spine, intent: Any) -> str:
@@ -73,22 +54,21 @@ async def test_its_claim_is_left_to_the_sweeper_and_its_late_result_is_a_proof(o
     send = Hanging(box)
     post = office(send, lease=3, lookup={"by_key": box.look, "agree": 1})
     try:
-        async with working(post) as worker:
+        worker = Worker(post.database, post.catalogue, post.settings)
+        async with running(worker):
             intent = post.accepted(operation=OPERATION)
             await until(overrunning)
             lane = worker.lanes[0].lane
             assert (lane.free, await status(post, intent)) == (1, "claimed")
             await asyncio.sleep(2.5)
-            await Sweeper(post.database, post.catalogue).run_once()
+            await post.sweep()
             assert await status(post, intent) == "unknown"
             # It says that nothing is there, and is not believed: the thread may still send.
             await post.reconcile(hasten=True)
             assert isinstance(post.accept(operation=OPERATION), Unknown)
             assert (lane.free, send.calls, box.mails) == (1, 1, [])
             send.release.set()
-            async with asyncio.timeout(20):
-                while await post.row_if_any(intent) is not None:
-                    await asyncio.sleep(0.02)
+            await until(lambda: post.lacks("FROM idem.outbox WHERE intent_id = %(i)s", i=intent))
             assert (lane.free, overrunning()) == (2, 0)
     finally:
         send.release.set()
@@ -101,7 +81,8 @@ async def test_slots_that_hang_claim_nothing_more(office: Office, box: Box) -> N
     send = Hanging(box)
     post = office(send, lease=30)
     try:
-        async with working(post) as worker:
+        worker = Worker(post.database, post.catalogue, post.settings)
+        async with running(worker):
             for number in range(5):
                 post.accepted(f"k{number}", operation=OPERATION)
             await until(lambda: overrunning() == 2)
@@ -176,8 +157,7 @@ async def test_a_worker_that_is_killed_in_the_middle_leaves_an_unknown(office: O
     await until(lambda: box.mails)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    await post.advance(10)
-    await Sweeper(post.database, post.catalogue).run_once()
+    await post.sweep(after=10)
     assert await status(post, intent) == "unknown"
     await post.work()
     assert len(box.mails) == 1
@@ -194,8 +174,6 @@ async def test_a_worker_that_is_stopped_waits_for_the_lease_and_then_says_nothin
     await asyncio.to_thread(process.join, 90)
     assert (process.exitcode, time.monotonic() - began < 25) == (0, True)
     assert await status(post, intent) == "claimed"
-    ended = await post.all("SELECT ended_at FROM idem.daemons WHERE kind = 'worker' AND tokens <> '{}'")
-    assert [row["ended_at"] for row in ended] == [None]
-    await post.advance(10)
-    await Sweeper(post.database, post.catalogue).run_once()
+    assert await post.column("SELECT ended_at FROM idem.daemons WHERE kind = 'worker' AND tokens <> '{}'") == [None]
+    await post.sweep(after=10)
     assert await status(post, intent) == "unknown"

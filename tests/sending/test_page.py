@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 from fix_accept import Acceptor
+from fix_database import engine_of
 from fix_spine import Spine
-from sqlalchemy import create_engine
 
 from idem.decisions import Replay
 from idem.outbox.database.pool import Database
@@ -86,7 +86,7 @@ def post(database: Database, db_url: str, tmp_path: Path, mailbox: Mailbox, monk
 
 def accept(post: Spine, to: str = "alice@example.com", key: str = "k1") -> Any:
     params = {"to": to, "subject": "Your order", "text": "It is on its way."}
-    with create_engine(post.url.replace("postgresql://", "postgresql+psycopg://")).begin() as connection:
+    with engine_of(post.url).begin() as connection:
         return post.acceptor.accept(connection, "t", "mails.send", key, params)
 
 
@@ -112,16 +112,14 @@ async def test_a_server_that_is_away_has_nothing(post: Spine, mailbox: Mailbox) 
     mailbox.server_close()
     intent = accept(post).intent_id
     await post.work()
-    row = await post.row(intent)
-    assert row is not None and row["status"] == "pending"
+    await post.expect(intent, status="pending")
 
 
 async def test_a_line_that_is_cut_is_decided_by_the_standing_order(post: Spine, mailbox: Mailbox) -> None:
     mailbox.cut = True
     intent = accept(post).intent_id
     await post.work()
-    row = await post.row(intent)
-    assert row is not None and row["status"] == "unknown"
+    await post.expect(intent, status="unknown")
     await post.reconcile(after=2000, hasten=True)
     assert isinstance(accept(post), Replay)
     assert len(mailbox.mails) == 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fix_spine import Spine
+from fix_waiting import until
 from sending.box import OPERATION, Box
 from sending.conftest import Office
 
@@ -196,8 +197,7 @@ async def test_a_look_up_by_key_settles_what_was_sent_and_what_was_not(office: O
     intent = accepted(post)
     await post.work()
     assert (await status(post, intent), box.mails) == ("unknown", [])
-    for _ in range(2):
-        await post.reconcile(after=200, hasten=True)
+    await post.reconcile(after=200, hasten=True, times=2)
     assert (await post.key(intent))["state"] == "failed_retryable"
     await post.reconcile(after=20)
     await post.work()
@@ -218,11 +218,9 @@ async def test_a_look_up_that_says_nothing_settles_nothing(office: Office, answe
     post = office(raises(Reset(), started=True), lookup=look)
     intent = accepted(post)
     await post.work()
-    for _ in range(4):
-        await post.reconcile(after=4000, hasten=True)
+    await post.reconcile(after=4000, hasten=True, times=4)
     assert await status(post, intent) == "unknown"
-    row = await post.row(intent)
-    assert row is not None and row["lookups"] == 0
+    await post.expect(intent, lookups=0)
 
 
 async def test_the_standing_order_decides_for_a_mail_and_is_on_record(office: Office) -> None:
@@ -290,9 +288,7 @@ async def test_a_hung_name_in_one_lane_holds_up_no_other(
         await asyncio.sleep(0.3)
         for number in range(10):
             post.accepted(f"us{number}", operation="mails.us")
-        async with asyncio.timeout(15):
-            while len(box.mails) < 10:
-                await asyncio.sleep(0.02)
+        await until(lambda: len(box.mails) == 10)
         eu = next(each for each in worker.lanes if each.name.account == "eu")
         assert eu.lane.free == 0
         assert isinstance(post.accept("eu0", operation="mails.eu"), InProgress)

@@ -57,10 +57,9 @@ def cancelling(spine: Spine, *, tombstones: bool = False, **more: Any) -> Contra
 def serve(spine: Spine, account: BankAccount) -> None:
     """Let the keyed provider be another account of the bank."""
     spine.bank.add_account(account)
-    provider = spine.catalogue.providers["keyed"]
+    provider = spine.provider("keyed")
     ours = replace(provider.accounts["keyed"], credentials={"authorization": f"Bearer {account.token}"})
-    changed = replace(provider, accounts={"keyed": ours})  # type: ignore[type-var]
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", accounts={"keyed": ours})
 
 
 def sends(spine: Spine) -> list[str | None]:

@@ -1,9 +1,8 @@
 """Whose account the credentials are is asked at the start, and nothing is called under another's (hazard 8)."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,9 +12,10 @@ import pytest
 from doctor.conftest import Doctor, doctor  # noqa: F401
 from fix_accept import Acceptor
 from fix_desk import Desk
-from fix_line import until
 from fix_server import Asked, serving
 from fix_spine import Spine
+from fix_steps import working
+from fix_waiting import until
 from schema.conftest import installed, installed_once, roles  # noqa: F401
 from schema.databases import Installed
 from structlog.testing import capture_logs
@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 from idem.errors import ConfigError
 from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.config import load
-from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
+from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import ProviderRequest, Response
 from idem.outbox.domain.lane_names import lane_names
@@ -34,6 +34,7 @@ from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.values import clock
 from idem.outbox.worker import account_check
+from idem.outbox.worker.claim_gate import ClaimPlan
 from idem.outbox.worker.worker import Worker
 from idem.outcomes import CouldNotAsk, NotExecuted
 from idem.reconciler.daemon import Reconciler
@@ -90,11 +91,9 @@ async def house(spine: Spine) -> AsyncIterator[House]:
 
 def use(spine: Spine, house: House, token: str) -> None:
     """Let the keyed account have these credentials."""
-    provider = spine.catalogue.providers["keyed"]
-    assert isinstance(provider, HttpProvider)
+    provider = spine.provider("keyed")
     account = replace(provider.accounts["keyed"], origin=house.url, credentials={"authorization": f"Bearer {token}"})
-    changed = replace(provider, accounts={"keyed": account}, account_question=AccountCheck(path="/account", at=("id",)))
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", accounts={"keyed": account}, account_question=AccountCheck(path="/account", at=("id",)))
     spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
 
 
@@ -105,33 +104,6 @@ async def stored(spine: Spine) -> list[tuple[str, str, str]]:
 
 async def statuses(spine: Spine) -> list[str]:
     return [row["status"] for row in await spine.all("SELECT status FROM idem.outbox ORDER BY id")]
-
-
-@contextlib.asynccontextmanager
-async def working(spine: Spine, kind: str = "worker") -> AsyncIterator[Worker | Reconciler]:
-    """A daemon that runs in this loop; stopped and waited for at the end."""
-    database = Database(spine.url, name="idem-test-daemon", size=4)
-    await database.open()
-    daemon: Worker | Reconciler = Worker(
-        database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=4, poll=0.1)
-    )
-    if kind == "reconciler":
-        daemon = Reconciler(database, spine.catalogue, ReconcilerSettings(lease=30, interval=0.1), slots=4, margin=1)
-    stop = asyncio.Event()
-    task = asyncio.create_task(daemon.run(stop))
-    try:
-        yield daemon
-    finally:
-        stop.set()
-        await asyncio.wait_for(task, 30)
-        await database.close()
-
-
-def that(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
-    async def holds() -> bool:
-        return condition()
-
-    return holds
 
 
 async def test_the_first_start_stores_and_the_next_finds_the_same(spine: Spine, house: House) -> None:
@@ -198,7 +170,7 @@ async def test_a_daemon_serves_its_other_lanes_and_looks_again(
     async with working(spine, kind):
         if kind == "worker":
             await until(lambda: completed(spine, other))
-        await until(that(lambda: house.asked.count(THEIRS) >= 3))
+        await until(lambda: house.asked.count(THEIRS) >= 3)
         assert house.others == []
         assert await stored(spine) == [("keyed", f"acct_{OURS}", f"acct_{THEIRS}")]
         await spine.all("DELETE FROM idem.account_identities WHERE account = 'keyed' RETURNING 1")
@@ -226,7 +198,8 @@ async def test_an_outage_at_the_start_holds_up_nobody(spine: Spine, house: House
 async def test_not_found_is_not_believed_while_a_known_account_is_not_confirmed(spine: Spine, house: House) -> None:
     """Credentials of another account, whose provider does not say whose they are: each look-up would find nothing."""
     async with working(spine, "reconciler"):
-        await until(that(lambda: house.asked == [OURS]))
+        await until(lambda: stored(spine))
+        assert house.asked == [OURS]
     intent = spine.accepted()
     await spine.all("UPDATE idem.outbox SET replay_window = 0 RETURNING id")
     await spine.all(
@@ -236,8 +209,7 @@ async def test_not_found_is_not_believed_while_a_known_account_is_not_confirmed(
     use(spine, house, THEIRS)
     house.says = [403]
     with capture_logs() as lines:
-        for _ in range(4):
-            await spine.reconcile(hasten=True)
+        await spine.reconcile(hasten=True, times=4)
     assert house.others == [] and (await statuses(spine)) == ["unknown"]
     assert [line["served"] for line in lines if line["event"] == "account_unchecked"] == [False] * 4
     house.says = [200]
@@ -256,15 +228,14 @@ async def test_after_an_outage_it_is_asked_until_it_is_known(
     use(spine, house, THEIRS)
     house.says = [503, 0, 503, 200]
     early = spine.accepted("early")
-    async with working(spine) as worker:
+    async with working(spine) as (worker, _):
         await until(lambda: completed(spine, early))
-        await until(that(lambda: house.asked.count(THEIRS) == 4))
-        assert isinstance(worker, Worker)
+        await until(lambda: house.asked.count(THEIRS) == 4)
         (lane,) = [each.lane for each in worker.lanes if each.name.account == "keyed"]
-        await until(that(lambda: not lane.served))
+        await until(lambda: not lane.served)
         late = spine.accepted("late")
         house.says = [503]
-        await until(that(lambda: house.asked.count(THEIRS) >= 6))
+        await until(lambda: house.asked.count(THEIRS) >= 6)
         assert (await spine.key(late))["state"] == "in_progress", "an outage does not make it the right account"
     assert house.others == [(THEIRS, "POST")]
     assert await stored(spine) == [("keyed", f"acct_{OURS}", f"acct_{THEIRS}")]
@@ -314,10 +285,9 @@ async def test_a_call_that_has_its_claim_already_is_given_back(spine: Spine, hou
 def renewed(spine: Spine, house: House, file: Path) -> None:
     """Let the keyed account have the token that is in this file."""
     use(spine, house, OURS)
-    provider = cast(HttpProvider, spine.catalogue.providers["keyed"])
+    provider = spine.provider("keyed")
     account = replace(provider.accounts["keyed"], credentials={}, signer=RenewedToken(file, "Bearer "))
-    changed = replace(provider, accounts={"keyed": account})
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", accounts={"keyed": account})
 
 
 async def test_a_token_that_is_renewed_is_asked_about_anew(spine: Spine, house: House, tmp_path: Path) -> None:
@@ -361,16 +331,14 @@ async def test_a_renewed_token_serves_nothing_until_it_has_been_asked_about(
         token.write_text(THEIRS)
         intent = spine.accepted()
         if in_between == "a pause":
-            async with spine.database.connection() as connection:
-                await pause(connection, "keyed", "keyed", everything, by="ada", reason="theirs")
+            await spine.run(pause, "keyed", "keyed", everything, by="ada", reason="theirs")
             await lane.account.once()
-            async with spine.database.connection() as connection:
-                await resume(connection, "keyed", "keyed", everything, by="ada", reason="over")
+            await spine.run(resume, "keyed", "keyed", everything, by="ada", reason="over")
         else:
             with monkeypatch.context() as patch, pytest.raises(psycopg.OperationalError):
                 patch.setattr(account_check, "SEE_ACCOUNT", "SELECT pg_terminate_backend(pg_backend_pid())")
                 await lane.account.once()
-        assert not await lane.account.holds() and await lane._claim(1) == []
+        assert not await lane.account.holds() and await lane._claim(ClaimPlan(1)) == []
         await lane.account.once()
         await worker.run_once()
         assert (await spine.key(intent))["state"] == "in_progress" and house.others == []
@@ -434,7 +402,7 @@ async def test_a_daemon_is_stopped_while_it_asks(spine: Spine, house: House) -> 
     house.hang = hangs
     spine.accepted()
     async with working(spine):
-        await until(that(lambda: house.asked == [OURS]))
+        await until(lambda: house.asked == [OURS])
         await asyncio.sleep(0.3)
         assert await statuses(spine) == ["pending"]
     hangs.set()
@@ -443,8 +411,7 @@ async def test_a_daemon_is_stopped_while_it_asks(spine: Spine, house: House) -> 
 
 
 async def test_a_pause_of_everything_stops_the_question_too(spine: Spine, house: House) -> None:
-    async with spine.database.connection() as connection:
-        await pause(connection, "keyed", "keyed", ("calls", "lookups"), by="ada", reason="theirs")
+    await spine.run(pause, "keyed", "keyed", ("calls", "lookups"), by="ada", reason="theirs")
     await spine.work()
     assert house.asked == []
 
@@ -470,20 +437,17 @@ async def test_no_daemon_may_change_the_first_word(spine: Spine, house: House, i
 
 
 async def test_the_doctor_names_what_a_daemon_has_met(desk: Desk, doctor: Doctor) -> None:  # noqa: F811
-    (found,) = await doctor("accounts")
-    assert found["level"] == "ok"
+    found = await doctor.finds("accounts", "ok")
     await desk.spine.all(
         "INSERT INTO idem.account_identities (provider, account, origin, identity, seen_identity, seen_by) VALUES"
         " ('keyed', 'keyed', 'https://a', 'acct_1', 'acct_2', 'worker-1'),"
         " ('keyed', 'gone', 'https://a', 'acct_1', 'acct_2', 'worker-1') RETURNING 1"
     )
-    (found,) = await doctor("accounts")
-    assert found["level"] == "error"
+    found = await doctor.finds("accounts", "error")
     for word in ("keyed/keyed", "acct_1", "acct_2", "worker-1 (host here, pid 1)"):
         assert word in found["what"]
     await desk.spine.all("UPDATE idem.account_identities SET seen_at = now() - interval '2 days' RETURNING 1")
-    (found,) = await doctor("accounts")
-    assert found["level"] == "ok"
+    await doctor.finds("accounts", "ok")
 
 
 TOML = """

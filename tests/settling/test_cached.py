@@ -13,7 +13,6 @@ from idem.decisions import Replay, Retrying
 from idem.errors import Unrenderable
 from idem.outbox.operator import actions
 from idem.outbox.providers.outcome_rules import Rule, Says, statuses
-from idem.sweeper.daemon import Sweeper
 
 
 async def test_a_cached_500_ends_the_replays_and_the_look_ups_settle(spine: Spine) -> None:
@@ -21,32 +20,27 @@ async def test_a_cached_500_ends_the_replays_and_the_look_ups_settle(spine: Spin
     use(spine, kept=True)
     intent = await spine.sent(faults=["act_then_500"])
     spine.bank.script({"method": "GET"}, ["503"] * 3)
-    for _ in range(4):
-        await spine.reconcile(after=700)
+    await spine.reconcile(after=700, times=4)
     assert isinstance(spine.accept(), Replay)
     assert len(sends(spine)) == 2
-    assert spine.effects() == 1
-    assert await spine.letters(intent) == []
+    await spine.expect(intent, effects=1, letters=[])
 
 
 async def test_the_replays_stop_where_nothing_else_can_be_asked(spine: Spine) -> None:
     """Events may still bring the proof; the bank's log shows no third send, however long it takes."""
     use(spine, kept=True, lookups=False, events=True)
     intent = await spine.sent(faults=["act_then_500"])
-    for _ in range(6):
-        await spine.reconcile(after=5000)
+    await spine.reconcile(after=5000, times=6)
     assert len(sends(spine)) == 2
     assert await spine.letters(intent) == ["reconcile_exhausted"]
 
 
 async def test_a_first_send_that_says_so_is_never_replayed(spine: Spine) -> None:
-    provider = spine.catalogue.providers["keyed"]
+    provider = spine.provider("keyed")
     rule = Rule(Says.AMBIGUOUS_CACHED, status=statuses(500))
-    said = replace(provider, outcome=(rule, *provider.outcome))  # type: ignore[type-var, attr-defined]
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": said})
+    spine.change("keyed", outcome=(rule, *provider.outcome))
     intent = await spine.sent(faults=["act_then_500"])
-    row = await spine.row(intent)
-    assert (row["status"], row["key_burned"]) == ("unknown", True)
+    await spine.expect(intent, status="unknown", key_burned=True)
     assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
     assert len(sends(spine)) == 1
 
@@ -56,8 +50,7 @@ async def test_the_redrive_takes_a_new_key_and_the_old_one_is_still_known(spine:
     intent = await burned(spine)
     old = (await spine.row(intent))["provider_key"]
     await spine.reconcile(after=200)
-    row = await spine.row(intent)
-    assert (row["status"], row["generation"], row["provider_key"]) == ("unfrozen", 1, old)
+    await spine.expect(intent, status="unfrozen", generation=1, provider_key=old)
     await spine.work()
     assert isinstance(spine.accept(), Replay)
     first, *rest, last = sends(spine)
@@ -76,8 +69,7 @@ async def test_a_second_generation_asks_under_both_keys(spine: Spine) -> None:
     intent = await burned(spine)
     await spine.reconcile(after=200)
     await spine.work(faults=["act_then_drop"])
-    row = await spine.row(intent)
-    assert (row["status"], row["generation"], row["key_burned"]) == ("unknown", 2, False)
+    await spine.expect(intent, status="unknown", generation=2, key_burned=False)
     await spine.reconcile(after=10)
     assert isinstance(spine.accept(), Replay)
     assert spine.effects() == 1
@@ -108,10 +100,7 @@ async def test_an_operators_redrive_takes_a_new_key_too(spine: Spine) -> None:
     use(spine, kept=True, operation={"redrive": "none"})
     intent = await burned(spine)
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-    async with spine.database.connection() as connection:
-        done = await actions.redrive(
-            connection, spine.catalogue, intent, by="ada", reason="it is burned", version=version
-        )
+    done = await spine.run(actions.redrive, spine.catalogue, intent, by="ada", reason="it is burned", version=version)
     assert done.status == "unfrozen"
     await spine.work()
     assert isinstance(spine.accept(), Replay)
@@ -127,15 +116,12 @@ async def test_what_cannot_be_rendered_anew_rests_and_is_never_sent_under_the_ol
     use(spine, kept=True)
     intent = await burned(spine)
     before = sends(spine)
-    known = replace(spine.catalogue.operations["pay.keyed"], request=unrenderable)
-    spine.catalogue = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": known})
+    spine.operate("pay.keyed", request=unrenderable)
     await spine.advance(200)
     for _ in range(3):
         await spine.reconcile()
         await spine.work()
-    row = await spine.row(intent)
-    assert (row["status"], row["key_burned"], row["generation"]) == ("held", True, 1)
-    assert await spine.letters(intent) == ["unrenderable"]
+    await spine.expect(intent, status="held", key_burned=True, generation=1, letters=["unrenderable"])
     assert sends(spine) == before
 
 
@@ -147,10 +133,8 @@ async def test_an_operation_whose_code_is_gone_rests_too(spine: Spine) -> None:
     spine.catalogue = replace(known, operations={"pay.keyless": known.operations["pay.keyless"]})
     await spine.work()
     assert (await spine.row(intent))["status"] == "unfrozen"
-    await spine.advance(86400)
-    await Sweeper(spine.database, spine.catalogue).run_once()
-    assert (await spine.row(intent))["status"] == "held"
-    assert await spine.letters(intent) == ["too_late"]
+    await spine.sweep(after=86400)
+    await spine.expect(intent, status="held", letters=["too_late"])
     assert sends(spine) == before
 
 
@@ -167,6 +151,5 @@ async def test_a_failure_that_no_rule_calls_cached_is_replayed_as_before(spine: 
     assert KEPT not in spine.catalogue.providers["keyed"].outcome  # type: ignore[attr-defined]
     use(spine, KEYED, lookups=False)
     await spine.sent(faults=["act_then_500"])
-    for _ in range(3):
-        await spine.reconcile(after=700)
+    await spine.reconcile(after=700, times=3)
     assert len(sends(spine)) == 4

@@ -5,13 +5,12 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from fix_proofs import claim_due_row
 from fix_spine import KEYED, Spine
+from fix_steps import claim_due_row
 from settling.shop import CANCEL, asked, cancelling, cancels, count_lookups, sends, serve, standing
 
 from idem.decisions import Replay
 from idem.outbox.domain.outcomes import Seen
-from idem.outbox.providers.http import HttpProvider
 from idem.outbox.settle.rendering import Renderer
 from idem.outcomes import Absent, CouldNotAsk, Look, Succeeded
 from idem.reconciler import lookups, settling
@@ -68,8 +67,7 @@ async def test_with_tombstones_a_cancel_waits_for_nothing(spine: Spine) -> None:
 async def test_look_ups_come_first_and_a_verdict_of_theirs_needs_no_cancel(spine: Spine) -> None:
     cancelling(spine, lookups=True, lookup=KEYED.lookup)
     intent = await spine.sent(faults=["drop_before_acting"])
-    for _ in range(2):
-        await spine.reconcile(after=200)
+    await spine.reconcile(after=200, times=2)
     assert cancels(spine) == 0
     assert (await spine.row(intent))["key_burned"] is False
     assert ("reconciler", "look", "absent") in await spine.evidence(intent)
@@ -98,9 +96,7 @@ async def test_a_cancel_whose_answer_is_lost_is_repeated_before_anything_is_beli
     intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"path": "/payments/cancel"}, ["act_then_drop"])
     await spine.reconcile(after=KEYED.flight_limit + 10)
-    row = await spine.row(intent)
-    assert (row["status"], row["key_burned"], row["cancel_sent"], row["attempt"]) == ("unknown", True, True, 2)
-    assert await spine.letters(intent) == []
+    await spine.expect(intent, status="unknown", key_burned=True, cancel_sent=True, attempt=2, letters=[])
     await spine.reconcile(hasten=True)
     assert cancels(spine) == 1, "what left may still act: it is not due, and nothing else is done"
     assert dict((await spine.reconcile(after=KEYED.flight_limit * 2)).settled) == {"cancel:absent": 1}
@@ -125,12 +121,10 @@ async def test_a_reconciler_that_dies_with_its_cancel_leaves_the_key_burned(spin
     await spine.advance(KEYED.flight_limit + 10)
     dying = asyncio.create_task(spine.reconcile())
     await asyncio.wait_for(gone.wait(), 10)
-    row = await spine.row(intent)
-    assert (row["key_burned"], row["cancel_sent"], row["attempt"]) == (True, True, 2)
+    await spine.expect(intent, key_burned=True, cancel_sent=True, attempt=2)
     dying.cancel()
     await asyncio.gather(dying, return_exceptions=True)
-    for _ in range(2):
-        await spine.reconcile(after=400)
+    await spine.reconcile(after=400, times=2)
     assert len(sends(spine)) == 1 or len(set(sends(spine))) == len(sends(spine))
     assert cancels(spine) >= 2
 
@@ -169,11 +163,7 @@ async def test_answers_that_decide_nothing_end_with_a_person(spine: Spine) -> No
     """The provider refuses the cancel itself, again and again: it uses up the schedule, and the key stays burned."""
     contract = cancelling(spine)
     wrong = CANCEL.model_copy(update={"done": 299})
-    provider = spine.catalogue.providers["keyed"]
-    assert isinstance(provider, HttpProvider)
-    spine.catalogue = replace(
-        spine.catalogue, providers={**spine.catalogue.providers, "keyed": replace(provider, cancels=wrong)}
-    )  # fmt: skip
+    spine.change("keyed", cancels=wrong)
     intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"path": "/payments/cancel"}, ["422_before_acting"] * 20)
     for _ in contract.schedule:
@@ -186,18 +176,15 @@ async def test_answers_that_decide_nothing_end_with_a_person(spine: Spine) -> No
 async def test_the_credentials_of_another_account_cancel_nothing_and_are_not_believed(spine: Spine) -> None:
     """Hazard 8: they would say "done" for everything. What is known to exist shows that they are another account's."""
     by_id = replace(KEYED.lookup, by_key=False, by_reference=False)
-    provider = spine.catalogue.providers["keyed"]
-    assert isinstance(provider, HttpProvider)
-    only_by_id = replace(provider, lookups=provider.lookups[:1])
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": only_by_id})
+    provider = spine.provider("keyed")
+    spine.change("keyed", lookups=provider.lookups[:1])
     cancelling(spine, lookups=True, lookup=by_id)
     right = spine.catalogue
     await spine.sent("settled-before")
     await spine.advance(100)
     intent = await spine.sent("lost", faults=["act_then_drop"])
     serve(spine, BankAccount("another", "another-token"))
-    for _ in range(3):
-        await spine.reconcile(after=400, hasten=True)
+    await spine.reconcile(after=400, hasten=True, times=3)
     assert cancels(spine) == 0
     assert (await spine.row(intent))["status"] == "unknown"
     spine.catalogue = right
@@ -212,11 +199,9 @@ async def test_a_pause_of_calls_holds_up_a_cancel(spine: Spine) -> None:
     intent = await spine.sent(faults=["act_then_drop"])
     await spine.advance(KEYED.flight_limit + 10)
     await spine.execute("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', '', true)")
-    for _ in range(3):
-        await spine.reconcile(after=100)
+    await spine.reconcile(after=100, times=3)
     assert cancels(spine) == 0
-    assert await spine.letters(intent) == []
-    assert (await spine.row(intent))["key_burned"] is False
+    await spine.expect(intent, letters=[], key_burned=False)
     await spine.execute("DELETE FROM idem.lanes")
     await spine.reconcile(after=1000)
     assert cancels(spine) == 1

@@ -1,13 +1,10 @@
 """A cancel by key proves nothing where its request, or the contract's limit of late arrivals, has changed since."""
 
-from dataclasses import replace
-
 import pytest
 from fix_spine import KEYED, Spine
 from settling.shop import CANCEL, asked, cancelling, cancels, lost, sends
 
 from idem.outbox.providers.cancels import Cancel
-from idem.outbox.providers.http import HttpProvider
 
 OTHERWISE = {
     "path": CANCEL.model_copy(update={"path": "/v2/payments/cancel"}),
@@ -17,10 +14,7 @@ OTHERWISE = {
 
 
 def cancels_by(spine: Spine, rule: Cancel) -> None:
-    provider = spine.catalogue.providers["keyed"]
-    assert isinstance(provider, HttpProvider)
-    changed = replace(provider, cancels=rule)
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", cancels=rule)
 
 
 @pytest.mark.parametrize("changed", OTHERWISE)

@@ -19,8 +19,7 @@ LONGEST = KEYED.flight_limit + KEYED.pause_allowance + LEASE
 
 async def beat(spine: Spine, reconciler: Reconciler) -> None:
     """A sign of life, which compares the clocks."""
-    async with spine.database.connection() as connection:
-        await reconciler.context.life.beat(connection)
+    await spine.run(reconciler.context.life.beat)
 
 
 async def look(reconciler: Reconciler, times: int = 4) -> None:
@@ -75,7 +74,6 @@ async def test_what_was_quiet_before_the_jump_stays_so_and_nothing_is_raised_twi
                 assert await lane._quiet.keep(connection, again, again.noticed + LONGEST + 1) == 0
         await spine.advance(2 * HOUR)
         with stepped(spine.url, HOUR):
-            async with spine.database.connection() as connection:
-                assert await lane._quiet.keep(connection, life.leap, life.leap.noticed) == 0
+            assert await spine.run(lane._quiet.keep, life.leap, life.leap.noticed) == 0
     finally:
         await reconciler.close()

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from fix_clock import with_clock
 from fix_spine import KEYED, Spine
+from fix_steps import claim_due_row
 from settling.shop import asked, sends, serve, use
 
 from idem.errors import OperatorRefused
@@ -16,7 +17,6 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.operator import actions
-from idem.outbox.providers.http import HttpProvider
 from idem.outbox.settle import clock_ahead
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
@@ -25,7 +25,6 @@ from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, settling
 from idem.reconciler.control_question import ControlQuestion
 from idem.reconciler.lookups import Asker
-from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import BankAccount as BankAccount
 
 HOUR, DAY = 3600, 86400
@@ -45,13 +44,12 @@ async def pass_time(spine: Spine, seconds: float) -> None:
     """Time passes for the rows and for the provider; then every look is ordered."""
     await spine.advance(seconds)
     spine.bank.shift_clock(seconds)
-    async with spine.database.connection() as connection:
-        await due.hasten(connection, since=None)
+    await spine.run(due.hasten, since=None)
 
 
 async def mark(spine: Spine) -> int:
     """What a sweeper's pass marks."""
-    return (await Sweeper(spine.database, spine.catalogue).run_once()).sent_ahead
+    return (await spine.sweep()).sent_ahead
 
 
 def forgetful(spine: Spine) -> None:
@@ -66,8 +64,7 @@ async def test_it_is_not_replayed(spine: Spine, passed: int) -> None:
     intent = await sent(spine)
     assert await mark(spine) == 1
     await pass_time(spine, passed)
-    for _ in range(3):
-        await spine.reconcile()
+    await spine.reconcile(times=3)
     assert len(sends(spine)) == spine.effects() == 1
     assert await spine.letters(intent) == ["not_settleable"]
 
@@ -95,13 +92,11 @@ async def test_what_was_sent_by_a_right_clock_is_replayed(spine: Spine) -> None:
 def listing(spine: Spine) -> None:
     """A provider that can be asked for a list of what was made since a time, and for nothing else."""
     use(spine, key=replace(KEYED.key, replay="success_only"))
-    provider = spine.catalogue.providers["keyed"]
-    assert isinstance(provider, HttpProvider)
+    provider = spine.provider("keyed")
     path = "/payments?key={idem.key}&since={idem.sent_at}"
     look = provider.lookups[1].model_copy(update={"path": path})
     rule = LookupRule(by_key=True, horizon=10, agree=2)
-    changed = replace(provider, lookups=(look,), contract=replace(provider.contract, lookup=rule))
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", lookups=(look,), contract=replace(provider.contract, lookup=rule))
 
 
 @pytest.mark.parametrize(("by", "looked"), [(FAR, False), (0, True)])
@@ -114,8 +109,9 @@ async def test_no_list_since_then_proves_an_absence(spine: Spine, by: int, looke
         await spine.reconcile()
         await pass_time(spine, 60)
     assert (asked(spine, "/payments", "GET") > 0) == looked
-    assert (await spine.key(intent))["state"] == ("unknown" if by else "failed_retryable")
-    assert await spine.letters(intent) == (["not_settleable"] if by else ["too_late"])
+    await spine.expect(
+        intent, key="unknown" if by else "failed_retryable", letters=["not_settleable"] if by else ["too_late"]
+    )
 
 
 async def test_a_redrive_needs_a_word_and_its_send_is_not_replayed_either(spine: Spine) -> None:
@@ -126,10 +122,7 @@ async def test_a_redrive_needs_a_word_and_its_send_is_not_replayed_either(spine:
 
     async def redrive(**options: Any) -> None:
         version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
-        async with spine.database.connection() as connection:
-            await actions.redrive(
-                connection, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options
-            )
+        await spine.run(actions.redrive, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options)
 
     with pytest.raises(OperatorRefused, match="the provider no longer remembers its key"):
         await redrive()
@@ -166,13 +159,7 @@ async def test_a_pass_marks_a_row_once_and_leaves_its_claim(spine: Spine) -> Non
     async with with_clock(spine, FAR):
         held = spine.accepted("held")
         await spine.all("UPDATE idem.outbox SET available_at = statement_timestamp() RETURNING id")
-        async with spine.database.connection() as connection:
-            claim = await due.claim_due(
-                connection, lane_names(spine.catalogue)["keyed", "keyed"][0],
-                spine.catalogue.providers["keyed"].contract, token=uuid4(), holder="t", lease=30, limit=1,
-                now=clock.boottime(),
-            )  # fmt: skip
-        assert len(claim) == 1
+        await claim_due_row(spine)
         await spine.work(faults=["act_then_drop"])
     before, other = await spine.row(intent), await spine.row(held)
     assert before["claim_token"] is not None and other["first_sent_at"] is not None
@@ -194,10 +181,15 @@ async def test_a_word_about_it_keeps_its_moment_unknown(spine: Spine) -> None:
     """At rest on a word, the row has no first send any more; the word's own moment is marked."""
     intent = await sent(spine)
     version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
-    async with spine.database.connection() as connection:
-        await actions.resolve_failed(
-            connection, spine.catalogue, intent, by="ann", reason="seen", version=version, know_it_did_not_happen=True
-        )
+    await spine.run(
+        actions.resolve_failed,
+        spine.catalogue,
+        intent,
+        by="ann",
+        reason="seen",
+        version=version,
+        know_it_did_not_happen=True,
+    )
     assert (await spine.row(intent))["status"] == "held"
     assert await mark(spine) == 1
     (row,) = await spine.all(f"SELECT denied_sent_at = {clock_ahead.NEVER} AS never, first_sent_at FROM idem.outbox")

@@ -5,110 +5,72 @@ import json
 from uuid import UUID, uuid4
 
 import pytest
-from fix_proofs import answered, claim_due_row
 from fix_spine import Spine, catalogue
-from races_help import claim_one
+from fix_steps import answered, claim_due_row, claim_one, prove, report, settle
 
 from idem import Answer
 from idem.outbox.domain.contract import Response
 from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Proof, Seen
 from idem.outbox.domain.transition import Evidence
-from idem.outbox.settle import results
 from idem.outbox.settle.proofs import apply
-from idem.outbox.settle.results import Report
-from idem.outbox.worker import claim as claims
 from idem.outcomes import Ambiguous, Outcome, Pending, Refused, Succeeded
 from idem.sending import Question
 
 
-def stored(proof: Proof) -> StoredProof:
-    answer = None if isinstance(proof, Pending) else Answer(201 if isinstance(proof, Succeeded) else 402, b"{}")
-    return StoredProof(uuid4(), "webhook", proof, answer)
-
-
-async def prove(spine: Spine, row: UUID, proof: Proof, kind: str = "keyed") -> str:
-    terms = spine.catalogue.require(f"pay.{kind}")
-    async with spine.database.connection() as connection:
-        return await apply(connection, row, stored(proof), Evidence("webhook", "webhook"), terms)
-
-
-async def report(spine: Spine, claimed: claims.Claimed, outcome: Outcome, kind: str = "keyed") -> results.ResultFate:
-    answer = Answer(201, b"{}") if isinstance(outcome, Succeeded | Refused) else None
-    one = Report(claimed.row, outcome, Seen(200), spine.catalogue.require(f"pay.{kind}"), answer)
-    async with spine.database.connection() as connection:
-        return (await results.settle(connection, [one]))[claimed.row.id]
-
-
-async def row_id(spine: Spine, intent: UUID) -> UUID:
-    row = await spine.row(intent)
-    return UUID(str(row["id"]))
-
-
-async def test_proofs_that_disagree_are_never_overruled_by_not_found(spine: Spine) -> None:
-    """Two references are on record; the look-up answers "nothing" for long enough. A redrive would be a third call."""
+@pytest.mark.parametrize(
+    ("proven", "outcome", "letter"),
+    [(("pay_a", "pay_b"), Ambiguous(), "possible_duplicate"), (("pay_a",), Refused("pay_a"), "conflict")],
+    ids=["proofs that disagree", "a refusal against a success"],
+)
+async def test_proofs_that_contradict_each_other_are_never_overruled_by_not_found(
+    spine: Spine, proven: tuple[str, ...], outcome: Outcome, letter: str
+) -> None:
+    """The look-up answers "nothing" for long enough. A redrive would be another call."""
     intent = spine.accepted(operation="pay.keyless")
     claimed = await claim_one(spine, "keyless")
-    for reference in ("pay_a", "pay_b"):
+    for reference in proven:
         assert await prove(spine, claimed.row.id, Succeeded(reference), "keyless") == "stored"
-    assert await report(spine, claimed, Ambiguous(), "keyless") == "folded"
-    assert await spine.letters(intent) == ["possible_duplicate"]
+    assert await settle(spine, report(spine, claimed, outcome, "keyless")) == {claimed.row.id: "folded"}
+    assert await spine.letters(intent) == [letter]
     for _ in range(6):
         await spine.reconcile(after=4000, hasten=True)
         await spine.work()
-    assert spine.effects() == 0
-    assert (await spine.key(intent))["state"] == "unknown"
-    assert "possible_duplicate" in await spine.letters(intent)
+    await spine.expect(intent, effects=0, key="unknown")
+    assert letter in await spine.letters(intent)
 
 
-async def test_a_refusal_against_a_success_is_never_overruled_by_not_found(spine: Spine) -> None:
-    intent = spine.accepted(operation="pay.keyless")
-    claimed = await claim_one(spine, "keyless")
-    await prove(spine, claimed.row.id, Succeeded("pay_a"), "keyless")
-    assert await report(spine, claimed, Refused("pay_a"), "keyless") == "folded"
-    for _ in range(6):
-        await spine.reconcile(after=4000, hasten=True)
-        await spine.work()
-    assert spine.effects() == 0
-    assert "conflict" in await spine.letters(intent)
-
-
-async def test_pending_under_one_reference_and_done_under_another_are_two_objects(spine: Spine) -> None:
+@pytest.mark.parametrize(
+    ("proven", "reported"),
+    [([Pending("pay_a")], "pay_b"), ([Succeeded("pay_a"), Succeeded("pay_b")], None)],
+    ids=["pending under one, done under another", "one without a reference hides no two that have one"],
+)
+async def test_two_references_are_two_objects(spine: Spine, proven: list[Proof], reported: str | None) -> None:
     """Stored while the claim was live, folded by its report."""
     intent = spine.accepted()
     claimed = await claim_one(spine, "keyed")
-    assert await prove(spine, claimed.row.id, Pending("pay_a")) == "stored"
-    await report(spine, claimed, Succeeded("pay_b"))
+    for proof in proven:
+        assert await prove(spine, claimed.row.id, proof) == "stored"
+    await settle(spine, report(spine, claimed, Succeeded(reported)))
     assert "possible_duplicate" in await spine.letters(intent)
 
 
 async def test_two_references_of_an_awaited_row_are_two_objects(spine: Spine) -> None:
     """The later one does not take the place of the earlier in silence."""
     intent = spine.accepted()
-    row = await row_id(spine, intent)
+    row = (await spine.row(intent))["id"]
     assert await prove(spine, row, Pending("pay_a")) == "applied"
     assert await prove(spine, row, Pending("pay_b")) == "applied"
-    assert await spine.letters(intent) == ["possible_duplicate"]
-    kept = await spine.row(intent)
-    assert kept["provider_reference"] == "pay_a"
+    await spine.expect(intent, letters=["possible_duplicate"], provider_reference="pay_a")
 
 
 async def test_another_pending_object_after_the_end_is_seen(spine: Spine) -> None:
     """The step is done; the provider now says that it works on a second object under the same key."""
     intent = spine.accepted()
-    row = await row_id(spine, intent)
+    row = (await spine.row(intent))["id"]
     await prove(spine, row, Succeeded("pay_a"))
     assert await prove(spine, row, Pending("pay_a")) == "agrees"
     assert await prove(spine, row, Pending("pay_b")) == "conflict"
-    assert await spine.letters(intent) == ["possible_duplicate"]
-
-
-async def test_a_proof_without_a_reference_hides_no_two_that_have_one(spine: Spine) -> None:
-    intent = spine.accepted()
-    claimed = await claim_one(spine, "keyed")
-    for reference in ("pay_a", "pay_b"):
-        assert await prove(spine, claimed.row.id, Succeeded(reference)) == "stored"
-    await report(spine, claimed, Succeeded(None))
     assert await spine.letters(intent) == ["possible_duplicate"]
 
 
@@ -116,7 +78,7 @@ async def test_the_reference_is_kept_whoever_of_the_agreeing_knew_it(spine: Spin
     intent = spine.accepted()
     claimed = await claim_one(spine, "keyed")
     assert await prove(spine, claimed.row.id, Succeeded("pay_a")) == "stored"
-    await report(spine, claimed, Succeeded(None))
+    await settle(spine, report(spine, claimed, Succeeded(None)))
     known = await spine.one("SELECT state, provider_reference FROM idem.intents WHERE id = %(i)s", i=intent)
     assert known == {"state": "completed", "provider_reference": "pay_a"}
 
@@ -124,7 +86,7 @@ async def test_the_reference_is_kept_whoever_of_the_agreeing_knew_it(spine: Spin
 async def test_two_reasons_to_fear_a_duplicate_still_settle(spine: Spine) -> None:
     """Known under another reference, and the look-up shows two objects: one entry, and the row does not get stuck."""
     intent = spine.accepted(operation="pay.keyless")
-    row = await row_id(spine, intent)
+    row = (await spine.row(intent))["id"]
     await prove(spine, row, Pending("pay_a"), "keyless")
     await spine.advance(100)
     taken = await claim_due_row(spine, "keyless")
@@ -154,14 +116,17 @@ async def test_two_contradictions_at_once_are_both_on_record(spine: Spine) -> No
     """The step is done, so no row's lock orders them: the numbers of the events must not collide."""
     for n in range(12):
         intent = spine.accepted(f"k{n}")
-        row = await row_id(spine, intent)
+        row = (await spine.row(intent))["id"]
         await prove(spine, row, Succeeded("pay_a"))
         held = asyncio.Event()
 
         async def first(row: UUID = row, held: asyncio.Event = held) -> None:
-            terms = spine.catalogue.require("pay.keyed")
+            found, terms = (
+                StoredProof(uuid4(), "webhook", Refused("pay_a"), Answer(402)),
+                spine.catalogue.require("pay.keyed"),
+            )
             async with spine.database.connection() as connection, connection.transaction():
-                await apply(connection, row, stored(Refused("pay_a")), Evidence("webhook", "webhook"), terms)
+                await apply(connection, row, found, Evidence("webhook", "webhook"), terms)
                 held.set()
                 await asyncio.sleep(0.05)
 

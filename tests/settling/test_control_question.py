@@ -91,10 +91,9 @@ async def renewed(spine: Spine, tmp_path: Path) -> AsyncIterator[tuple[Desk, Pat
     token = tmp_path / "token"
     token.write_text("keyed-token")
     shop.use(spine, key=replace(KEYED.key, replay="success_only"))
-    provider: Any = spine.catalogue.providers["keyed"]
+    provider = spine.provider("keyed")
     account = replace(provider.accounts["keyed"], credentials={}, signer=RenewedToken(token, "Bearer "))
-    changed = replace(provider, accounts={"keyed": account})
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", accounts={"keyed": account})
     spine.acceptor.providers = spine.catalogue.providers
     await paid_and_lost(spine, "pay.keyed")
     token.write_text("another-token")

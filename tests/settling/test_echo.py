@@ -4,8 +4,8 @@ from uuid import UUID
 
 import httpx
 from fix_desk import Desk
-from fix_proofs import claim_due_row
 from fix_spine import KEYED, Spine
+from fix_steps import claim_due_row
 from fix_webhooks import Hooks, event, serving, with_events
 from settling.shop import cancelling, sends, standing
 
@@ -84,8 +84,7 @@ async def test_an_absence_of_the_new_key_is_not_a_refusal_of_the_old_one(spine: 
     intent, _ = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
     await sent_anew(spine, "drop_before_acting")
     cancelling(spine, cancel=None, lookups=True, order=("lookup",), lookup=KEYED.lookup)
-    for _ in range(2):
-        await spine.reconcile(after=200)
+    await spine.reconcile(after=200, times=2)
     assert (await spine.row(intent))["status"] != "unknown"
     await sent_anew(spine, "none")
     assert isinstance(spine.accept(), Replay)

@@ -123,13 +123,11 @@ async def test_what_a_gateway_says_of_a_question_is_no_absence(spine: Spine, gat
     through(spine, gateway, carried=carried)
     gateway.writes, gateway.questions = [(403, PAGE) if carried else (500, PAGE)], LOOKUPS["an empty list"]
     intent = await spine.sent()
-    for _ in range(4):
-        await spine.reconcile(after=200, hasten=True)
+    await spine.reconcile(after=200, hasten=True, times=4)
     assert gateway.asked >= 2
     gateway.questions = None
     if carried:
-        row = await spine.row(intent)
-        assert (row["status"], row["lookups"]) == ("unknown", 0)
+        await spine.expect(intent, status="unknown", lookups=0)
         await spine.reconcile(after=4000, hasten=True)
     await spine.work()
     assert (await spine.key(intent))["state"] == "completed"
@@ -208,8 +206,7 @@ async def test_what_a_cache_has_kept_is_no_answer_to_a_later_question(
     gateway.writes, gateway.questions = [(500, PAGE)], LOOKUPS["an empty list"]
     gateway.headers = [("age", "7"), (HEADER, "req-1")]
     intent = await spine.sent()
-    for _ in range(4):
-        await spine.reconcile(after=200, hasten=True)
+    await spine.reconcile(after=200, hasten=True, times=4)
     row = await spine.row(intent)
     assert (row["status"], row["absences"], gateway.asked >= 2) == ("unknown", 0, True)
     (note,) = {
@@ -218,8 +215,7 @@ async def test_what_a_cache_has_kept_is_no_answer_to_a_later_question(
     assert note == "not a current answer of the provider: a cache has kept it for 7 s (header Age)"
     gateway.headers = [("age", "0"), (HEADER, "req-2")]
     await spine.advance(4000)
-    for _ in range(2):
-        await spine.reconcile(after=4000, hasten=True)
+    await spine.reconcile(after=4000, hasten=True, times=2)
     assert (await spine.row(intent))["status"] != "unknown", "an answer that was checked just now counts"
 
 

@@ -15,7 +15,6 @@ from settling import shop
 from idem.errors import OperatorRefused
 from idem.outbox.domain.contract import CancelRule, Contract, FrozenRequest, KeyRule, LookupRule
 from idem.outbox.operator import actions
-from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.request_parts import carried, named
 
 KEY = "0190aaaa-0000-7000-8000-000000000001"
@@ -26,10 +25,8 @@ MISNAMED = replace(KEYED, key=replace(KEYED.key, name="x-request-id"))
 def under(spine: Spine, contract: Contract) -> None:
     shop.use(spine, contract, lookups=False)
     ways = (BY_ID, lookup("key")) if contract.lookup.possible else (BY_ID,)
-    provider = spine.catalogue.providers["keyed"]
-    assert isinstance(provider, HttpProvider)
-    changed = replace(provider, contract=replace(provider.contract, lookup=contract.lookup), lookups=ways)
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    provider = spine.provider("keyed")
+    spine.change("keyed", contract=replace(provider.contract, lookup=contract.lookup), lookups=ways)
 
 
 async def lost(spine: Spine, contract: Contract, *, by_sql: bool = False) -> UUID:
@@ -102,14 +99,10 @@ async def test_what_lost_commits_may_have_sent_is_not_sent_again(spine: Spine) -
 async def test_a_look_by_reference_asks_for_what_the_request_names(spine: Spine) -> None:
     """The operation begins to send our reference: what was sent before has none, and is not found by it."""
     intent = await lost(spine, replace(UNKEYED, key=KeyRule()))
-    provider = spine.catalogue.providers["keyed"]
-    assert isinstance(provider, HttpProvider)
     contract = replace(UNKEYED, lookup=LookupRule(by_reference=True, by_id=True, horizon=10, agree=2))
-    changed = replace(provider, contract=contract, lookups=(lookup("reference"),))
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", contract=contract, lookups=(lookup("reference"),))
     await much_later(spine)
-    assert (await spine.row(intent))["status"] == "unknown"
-    assert await spine.letters(intent) == ["not_settleable"]
+    await spine.expect(intent, status="unknown", letters=["not_settleable"])
 
 
 def request(body: bytes = b"", media: str = "application/json", **headers: str) -> FrozenRequest:

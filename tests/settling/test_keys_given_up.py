@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -73,8 +72,7 @@ async def late(spine: Spine, row: dict[str, Any]) -> str:
     """A worker was frozen with the answer in its hands; what it read was true, and is so no more."""
     proof = StoredProof(uuid4(), "worker", Succeeded("pay_1"), Answer(201, b"{}"), 201, 1)
     evidence = Evidence("worker", "late_result", "succeeded", Seen(201), "pay_1")
-    async with spine.database.connection() as connection:
-        return await apply(connection, row["id"], proof, evidence, spine.catalogue.require("pay.keyed"))
+    return await spine.run(apply, row["id"], proof, evidence, spine.catalogue.require("pay.keyed"))
 
 
 async def test_a_late_result_from_before_the_cancel_completes_nothing(spine: Spine) -> None:
@@ -107,10 +105,8 @@ async def test_a_late_result_after_the_key_was_changed_completes_nothing(spine: 
 async def test_what_is_fetched_while_a_cancel_may_still_arrive_is_not_believed(spine: Spine, hooks: Hooks) -> None:
     """The cancel's answer is lost and the cancel is still under way; what the provider shows now is voided then."""
     cancelling(spine, lookups=True, lookup=KEYED.lookup, order=("cancel_by_key", "lookup"))
-    keyed = spine.catalogue.providers["keyed"]
     known = hooks.spine.catalogue.providers["keyed"]
-    changed = replace(keyed, webhook=known.webhook, events=known.events)  # type: ignore[type-var, attr-defined]
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", webhook=known.webhook, events=known.events)
     intent = await asyncio.to_thread(spine.accepted)
     await spine.work(faults=["act_then_drop"])
     payment = spine.bank.log.payments()[-1].id

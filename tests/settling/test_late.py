@@ -1,17 +1,13 @@
 """After a 5xx of its own a provider may still carry it out (`late_effects`, hazard 27): an absence settles nothing."""
 
-from fix_desk import Desk
 from fix_spine import Spine
+from fix_steps import claim_one, report, settle
 from settling.shop import cancels, count_lookups, sends, serve, standing, use
 
 from idem.decisions import Replay
 from idem.outbox.domain.contract import CancelRule, KeyRule
-from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import actions
-from idem.outbox.settle import results
-from idem.outbox.settle.results import Report
 from idem.outcomes import Ambiguous
-from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank.settings import CancelByKey
 
@@ -42,8 +38,7 @@ async def test_without_a_5xx_the_same_contract_settles_by_absence(spine: Spine) 
     use(spine, **LATE)
     intent = await spine.sent(faults=["drop_before_acting"])
     assert not (await spine.row(intent))["server_error"]
-    for _ in range(2):
-        await spine.reconcile(after=200)
+    await spine.reconcile(after=200, times=2)
     assert (await spine.row(intent))["status"] != "unknown"
 
 
@@ -57,15 +52,11 @@ async def test_a_5xx_of_a_replay_marks_the_row_too(spine: Spine) -> None:
 async def test_a_5xx_that_came_too_late_to_be_reported_marks_the_row(spine: Spine) -> None:
     """Its claim was swept meanwhile; what it saw is kept all the same."""
     intent = spine.accepted()
-    claimed = await Desk(spine, {}).claim()
-    await spine.advance(60)
-    await Sweeper(spine.database, spine.catalogue).run_once()
+    claimed = await claim_one(spine)
+    await spine.sweep(after=60)
     assert (await spine.row(intent))["server_error"] is False
-    terms = spine.catalogue.require("pay.keyed")
-    async with spine.database.connection() as connection:
-        await results.settle(connection, [Report(claimed.row, Ambiguous(), Seen(503), terms)])
-    row = await spine.row(intent)
-    assert (row["status"], row["server_error"]) == ("unknown", True)
+    await settle(spine, report(spine, claimed, Ambiguous(), status=503))
+    await spine.expect(intent, status="unknown", server_error=True)
 
 
 async def test_a_cancel_with_tombstones_settles_what_an_absence_may_not(spine: Spine) -> None:
@@ -100,9 +91,7 @@ async def test_a_person_may(spine: Spine) -> None:
     intent = await spine.sent(faults=["500_before_acting"])
     await spine.advance(400)
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-    async with spine.database.connection() as connection:
-        await actions.resolve_failed(
-            connection, spine.catalogue, intent, by="ada", reason="the provider said so", version=version
-        )
-    row = await spine.row(intent)
-    assert (row["status"], row["server_error"]) == ("held", False)
+    await spine.run(
+        actions.resolve_failed, spine.catalogue, intent, by="ada", reason="the provider said so", version=version
+    )
+    await spine.expect(intent, status="held", server_error=False)

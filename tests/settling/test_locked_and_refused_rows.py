@@ -10,49 +10,30 @@ import psycopg
 import pytest
 from fix_accept import Acceptor
 from fix_spine import Spine, operation
-from races_help import claim_one
+from fix_steps import claim_one, prove, report
+from fix_waiting import until
 
 from idem import Answer
 from idem.decisions import Replay
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.outbox_row import StoredProof
-from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import proofs
 from idem.outbox.settle import results as reports
 from idem.outbox.settle.result_writer import Settler
-from idem.outbox.settle.results import Report
 from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.worker import Worker
-from idem.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
+from idem.outcomes import Ambiguous, NotExecuted, Pending, Succeeded
 from idem.reconciler import stored as stored_work
-from idem.sweeper.daemon import Sweeper
-
-
-async def prove(spine: Spine, row: UUID, proof: Pending | Succeeded, kind: str = "keyed") -> str:
-    answer = None if isinstance(proof, Pending) else Answer(201, b"{}")
-    async with spine.database.connection() as connection:
-        return await proofs.apply(
-            connection, row, StoredProof(uuid4(), "webhook", proof, answer), Evidence("webhook", "webhook"),
-            spine.catalogue.require(f"pay.{kind}"),
-        )  # fmt: skip
-
-
-def report(spine: Spine, claimed: Claim, outcome: Any, kind: str = "keyed") -> Report:
-    answer = Answer(201, b"{}") if isinstance(outcome, Succeeded | Refused) else None
-    return Report(claimed.row, outcome, Seen(200), spine.catalogue.require(f"pay.{kind}"), answer)
 
 
 async def to_rest(spine: Spine, intent: UUID) -> Claim:
     """A claim that was swept, then believed absent: at rest, while its worker still has something to say."""
     claimed = await claim_one(spine, "keyed")
-    await spine.advance(100_000)
-    await Sweeper(spine.database, spine.catalogue).run_once()
-    for _ in range(4):
-        await spine.reconcile(after=4000, hasten=True)
-    row = await spine.row(intent)
-    assert row["status"] == "held", row
+    await spine.sweep(after=100_000)
+    await spine.reconcile(after=4000, hasten=True, times=4)
+    await spine.expect(intent, status="held")
     return claimed
 
 
@@ -136,8 +117,7 @@ async def test_two_reports_of_one_row_in_a_batch_are_two_ends(spine: Spine, way:
     """After an outage the results of two claims of a row may wait side by side: each has its own fate and evidence."""
     intent = spine.accepted(operation="pay.keyless")
     first = await claim_one(spine, "keyless")
-    await spine.advance(1000)
-    await Sweeper(spine.database, spine.catalogue).run_once()
+    await spine.sweep(after=1000)
     await spine.advance(10)
     second = await claim_one(spine, "keyless")
     both = [
@@ -145,8 +125,7 @@ async def test_two_reports_of_one_row_in_a_batch_are_two_ends(spine: Spine, way:
         report(spine, second, NotExecuted("transport"), "keyless"),
     ]
     if way == "a batch":
-        async with spine.database.connection() as connection:
-            await reports.settle(connection, both)
+        await spine.run(reports.settle, both)
     else:
         settler = Settler(spine.database)
         settling = asyncio.create_task(settler.run())
@@ -167,8 +146,7 @@ async def test_hazard_14_an_awaited_row_that_cannot_be_asked_about_tells_somebod
     row = await spine.row(intent)
     await prove(spine, row["id"], Pending("pay_1"))
     spine.bank.script({"method": "GET"}, ["503"] * 40)
-    for _ in range(4):
-        await spine.reconcile(after=30_000, hasten=True)
+    await spine.reconcile(after=30000, hasten=True, times=4)
     assert await spine.letters(intent) == ["pending_too_long"]
 
 
@@ -176,10 +154,8 @@ async def test_hazard_14_an_awaited_row_of_a_provider_without_questions_tells_so
     intent = spine.accepted()
     row = await spine.row(intent)
     await prove(spine, row["id"], Pending("pay_1"))
-    provider = dataclasses.replace(spine.catalogue.providers["keyed"], lookups=())  # type: ignore[type-var]
-    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": provider})
-    for _ in range(3):
-        await spine.reconcile(after=50_000, hasten=True)
+    spine.change("keyed", lookups=())
+    await spine.reconcile(after=50000, hasten=True, times=3)
     assert await spine.letters(intent) == ["pending_too_long"]
 
 
@@ -203,8 +179,7 @@ async def test_redrives_that_this_process_cannot_make_hide_no_others(spine: Spin
             )
     here = {name: known for name, known in spine.catalogue.operations.items() if name != "pay.gone"}
     spine.catalogue = dataclasses.replace(spine.catalogue, operations=here)
-    async with spine.database.connection() as connection:
-        assert await stored_work.redrive(connection, spine.catalogue, limit=2) == 1
+    assert await spine.run(stored_work.redrive, spine.catalogue, limit=2) == 1
     assert (await spine.row(intents[-1]))["status"] == "pending"
 
 
@@ -239,10 +214,7 @@ async def test_a_database_that_refuses_writes_for_a_while_is_waited_out(spine: S
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-test-read-only'"
             " AND datname = current_database()"
         )
-    for _ in range(200):
-        if (await spine.key(intent))["state"] != "in_progress":
-            break
-        await asyncio.sleep(0.1)
+    await until(lambda: spine.all("SELECT FROM idem.idempotency_keys WHERE state <> 'in_progress'"))
     assert (await spine.key(intent))["state"] == "completed"
     stop.set()
     await asyncio.wait_for(running, 30)
@@ -264,10 +236,7 @@ async def test_a_claim_that_the_database_refuses_does_not_end_the_worker(spine: 
         await connection.execute("ALTER TABLE idem.lanes_elsewhere RENAME TO lanes")
     intent = spine.accepted()
     assert not running.done()
-    for _ in range(200):
-        if (await spine.key(intent))["state"] == "completed":
-            break
-        await asyncio.sleep(0.1)
+    await until(lambda: spine.all("SELECT FROM idem.idempotency_keys WHERE state = 'completed'"))
     stop.set()
     await asyncio.wait_for(running, 30)
     await database.close()

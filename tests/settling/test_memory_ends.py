@@ -6,12 +6,13 @@ from uuid import UUID, uuid4
 
 import pytest
 from fix_spine import KEYED, Spine
+from fix_steps import claim_one
 from settling.shop import sends, use
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.values import clock
-from idem.outbox.worker import claim, exact_limits
+from idem.outbox.worker import exact_limits
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
 from idem.outcomes import CouldNotAsk, NotExecuted
@@ -68,9 +69,7 @@ async def test_a_doubted_row_leaves_inside_the_memory_or_not_at_all(spine: Spine
     """The database went back to an earlier moment: what it lost may have sent this row, which is queued again."""
     intent = spine.accepted()
     await remembered(spine, intent, "doubted_since")
-    name, now = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime()
-    async with spine.database.connection() as connection:
-        (claimed,) = await claim.claim(connection, name, token=uuid4(), holder="t", lease=30, limit=1, now=now)
+    claimed = await claim_one(spine)
     calls = lane(spine)
     await asyncio.sleep(stopped)
     outcome, _ = await calls.send(
@@ -99,8 +98,7 @@ async def test_the_last_look_comes_before_the_shorter_of_both_memories_ends(
     await spine.all("UPDATE idem.outbox SET lookups = 3 RETURNING id")
     await spine.reconcile(after=passed)
     assert len(sends(spine)) == 2
-    row = await spine.row(intent)
-    assert (row["status"], row["lookups"]) == ("unknown", 4)
+    await spine.expect(intent, status="unknown", lookups=4)
     due = await spine.one("SELECT extract(epoch FROM available_at - first_sent_at)::float8 AS after FROM idem.outbox")
     assert passed < due["after"] < 7200 - margin
     await spine.reconcile(after=due["after"] - passed + 1)
@@ -112,5 +110,4 @@ async def test_a_row_that_was_settled_before_its_request_was_read_is_left_out(sp
     """In a lane with an exact limit headers and body are read by a second statement."""
     intent = spine.accepted()
     row = await spine.row(intent)
-    async with spine.database.connection() as connection:
-        assert await exact_limits.frozen(connection, uuid4(), [row["id"]]) == {}
+    assert await spine.run(exact_limits.frozen, uuid4(), [row["id"]]) == {}

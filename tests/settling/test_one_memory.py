@@ -11,18 +11,16 @@ from uuid import UUID, uuid4
 
 import pytest
 from fix_spine import CONTRACT, KEYED, Spine
+from fix_steps import claim, lane
 from settling.shop import use
 
 from idem.decisions import Retrying
 from idem.outbox.domain.contract import Contract, KeyRule
-from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.operator import ages, listing, locking
 from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.settle.replay_window import memory_left, time_left
 from idem.outbox.values import clock
-from idem.outbox.worker import claim
 from idem.reconciler import attempts, due
-from idem.sweeper.daemon import Sweeper
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600
@@ -135,8 +133,8 @@ async def test_a_take_and_the_beginning_of_a_replay_ask_for_it(
     now = clock.boottime()
     async with spine.database.connection() as connection:
         taken = await due.claim_due(
-            connection, lane_names(spine.catalogue)["keyed", "keyed"][0], contract, token=uuid4(), holder="t", lease=30,
-            limit=100, now=now, replay_first=first,
+            connection, lane(spine), contract, token=uuid4(), holder="t", lease=30, limit=100, now=now,
+            replay_first=first,
         )  # fmt: skip
         assert {each.row.id for each in taken} == set(rows)
         for each in taken:
@@ -154,15 +152,11 @@ async def test_a_claim_and_the_sweeper_ask_for_it(spine: Spine, promised: int, s
     rows = await placed(spine, "pending", [Case(promised, stated, *both) for both in MOMENTS if both[0] is None])
     stating(spine, stated)
     now = clock.boottime()
-    async with spine.database.connection() as connection:
-        claimed = await claim.claim(
-            connection, lane_names(spine.catalogue)["keyed", "keyed"][0], token=uuid4(), holder="t", lease=30,
-            limit=100, now=now,
-        )  # fmt: skip
+    claimed = await claim(spine, limit=100)
     assert {each.row.id for each in claimed} == {row for row, case in rows.items() if case.left > 0}
     for each in claimed:
         assert each.send_by - now == pytest.approx(rows[each.row.id].left, abs=EDGE / 2)
-    await Sweeper(spine.database, spine.catalogue).run_once()
+    await spine.sweep()
     unknown = await spine.all("SELECT id FROM idem.outbox WHERE status = 'unknown'")
     assert {row["id"] for row in unknown} == {row for row, case in rows.items() if case.left <= 0}
 

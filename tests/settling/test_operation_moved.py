@@ -1,6 +1,5 @@
 """An operation is pointed to another provider while its rows are open: none waits for a worker that does not exist."""
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from idem.reconciler import stored
 
 
 def point(spine: Spine, name: str, provider: str) -> None:
-    moved = dataclasses.replace(spine.catalogue.operations[name], provider=provider, account=provider)
-    spine.catalogue = dataclasses.replace(spine.catalogue, operations={**spine.catalogue.operations, name: moved})
+    spine.operate(name, provider=provider, account=provider)
 
 
 async def at_rest(spine: Spine) -> Any:
@@ -29,8 +27,7 @@ async def test_an_operator_hears_that_no_worker_would_send_it(spine: Spine) -> N
     async with spine.database.connection() as connection:
         with pytest.raises(ConfigError, match="made for provider keyed, but the operation now uses keyless"):
             await actions.redrive(connection, spine.catalogue, intent, reason="again", by="anna", version=2)
-    row = await spine.row(intent)
-    assert row is not None and row["status"] == "held"
+    await spine.expect(intent, status="held")
 
 
 async def test_an_automatic_redrive_waits_for_a_configuration_that_sends_it(spine: Spine) -> None:

@@ -114,8 +114,7 @@ async def test_where_a_replay_could_execute_there_is_none(spine: Spine, kind: st
     faults = ["act_then_drop", "act_then_500", "act_then_reset", "cut_body", "broken_body"]
     for n, fault in enumerate(faults):
         await spine.sent(f"k{n}", operation=f"pay.{kind}", faults=[fault])
-    for _ in range(3):
-        await spine.reconcile(after=700)
+    await spine.reconcile(after=700, times=3)
     assert len(sends(spine)) == spine.effects() == len(faults)
     assert cancels(spine) == 0
     for n, fault in enumerate(faults):

@@ -26,8 +26,7 @@ async def test_ordered_lookups_leave_the_schedule_as_it_is(spine: Spine, order: 
     """Twenty of them in a minute: no entry, the same count, and the next look when the schedule has it."""
     intent = await lost(spine)
     before = await next_look(spine)
-    for _ in range(20):
-        await spine.reconcile(**order)
+    await spine.reconcile(**order, times=20)
     row = await spine.row(intent)
     assert row is not None and (row["status"], row["lookups"]) == ("unknown", 0)
     assert row["absences"] == 20, "each of them was made"
@@ -64,8 +63,7 @@ async def test_an_awaiting_row_is_polled_as_before(spine: Spine) -> None:
     row = await spine.row(intent)
     assert row is not None and row["status"] == "awaiting", row
     before = await next_look(spine)
-    for _ in range(5):
-        await spine.reconcile(hasten=True)
+    await spine.reconcile(hasten=True, times=5)
     row = await spine.row(intent)
     assert row is not None and (row["status"], row["lookups"]) == ("awaiting", 0)
     assert 0 < await next_look(spine) <= before
@@ -74,16 +72,13 @@ async def test_an_awaiting_row_is_polled_as_before(spine: Spine) -> None:
 async def test_what_is_used_up_before_its_quiet_time_is_asked_when_that_ends(spine: Spine) -> None:
     """A short schedule: the last of its look-ups is made while the call may still act; the next one decides, not a day
     later."""
-    known: Any = spine.catalogue.providers["keyless"]
-    short = dataclasses.replace(known, contract=dataclasses.replace(known.contract, schedule=(5.0, 5.0)))
-    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyless": short})
+    known = spine.provider("keyless")
+    spine.change("keyless", contract=dataclasses.replace(known.contract, schedule=(5.0, 5.0)))
     intent = await lost(spine)
-    for _ in range(2):
-        await spine.reconcile(after=10)
+    await spine.reconcile(after=10, times=2)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     quiet = await spine.one("SELECT extract(epoch FROM quiet_after - now())::float8 AS left FROM idem.outbox")
     assert quiet["left"] < await next_look(spine) < quiet["left"] + 30
     await spine.reconcile(after=await next_look(spine) + 1)
-    row = await spine.row(intent)
-    assert row is not None and row["status"] == "held"
+    await spine.expect(intent, status="held")
     assert await spine.letters(intent) == [], "the verdict closes the entry"

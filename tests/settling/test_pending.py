@@ -25,8 +25,7 @@ async def test_a_payout_that_takes_five_days(spine: Spine, fault: str, status: i
         assert count_lookups(spine) == n + 1
         decision = spine.accept()
         assert isinstance(decision, InProgress) and decision.step == "awaiting"
-    for _ in range(3):
-        await spine.reconcile(after=DAY * SLACK)
+    await spine.reconcile(after=DAY * SLACK, times=3)
     assert await spine.letters(intent) == []
     spine.bank.shift_clock(5 * DAY)
     await spine.reconcile(after=DAY * SLACK)
@@ -43,8 +42,7 @@ async def test_after_its_limit_a_person_is_called_and_it_is_asked_about_once_a_d
     await spine.reconcile(after=0.2 * DAY)
     assert await spine.letters(intent) == ["pending_too_long"]
     before = count_lookups(spine)
-    for _ in range(3):
-        await spine.reconcile(after=0.3 * DAY)
+    await spine.reconcile(after=0.3 * DAY, times=3)
     assert count_lookups(spine) == before, "once a day from now on"
     await spine.reconcile(after=0.4 * DAY)
     assert count_lookups(spine) == before + 1
@@ -61,9 +59,7 @@ async def test_a_pending_payout_is_never_replayed_or_cancelled(spine: Spine) -> 
     use(spine, pending_schedule=(60.0, 600.0), pending_limit=10.0 * DAY)
     intent = await spine.sent(faults=[f"pending:{5 * DAY}"])
     spine.bank.script({"method": "GET"}, ["503"] * 10)
-    for _ in range(5):
-        await spine.reconcile(after=1000)
-    row = await spine.row(intent)
-    assert (row["status"], row["attempt"], row["lookups"]) == ("awaiting", 1, 0)
+    await spine.reconcile(after=1000, times=5)
+    await spine.expect(intent, status="awaiting", attempt=1, lookups=0)
     assert len(sends(spine)) == 1
     assert await spine.letters(intent) == []

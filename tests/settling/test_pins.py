@@ -33,8 +33,7 @@ def moved(spine: Spine, what: str) -> Catalogue:
 
 async def by_hand(spine: Spine, intent: UUID) -> None:
     version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
-    async with spine.database.connection() as connection:
-        await actions.redrive(connection, spine.catalogue, intent, by="ada", reason="again", version=version)
+    await spine.run(actions.redrive, spine.catalogue, intent, by="ada", reason="again", version=version)
 
 
 @pytest.mark.parametrize("what", ["origin", "account"])
@@ -45,8 +44,7 @@ async def test_a_redrive_goes_to_the_account_it_was_accepted_for_or_nowhere(spin
     lost = await spine.sent("lost", faults=["drop_before_acting", "422_before_acting", "act_then_drop"])
     use(spine, lookups=True, key=replace(KEYED.key, replay="success_only"))
     await spine.execute("UPDATE idem.outbox SET status = 'held' WHERE status = 'pending'")
-    for _ in range(2):
-        await spine.reconcile(after=200)
+    await spine.reconcile(after=200, times=2)
     before = len(spine.bank.log.requests)
     assert before > 0
     statuses = {(await spine.row_if_any(each) or {"status": None})["status"] for each in (automatic, resting, lost)}
@@ -76,8 +74,7 @@ async def test_the_retention_guard_holds_after_a_redrive(spine: Spine) -> None:
     await spine.advance(KEYED.key.retention * 3)
     await by_hand(spine, intent)
     await spine.work(faults=["drop_before_acting"])
-    row = await spine.row(intent)
-    assert (row["status"], row["attempt"]) == ("unknown", 2)
+    await spine.expect(intent, status="unknown", attempt=2)
     use(spine, lookups=False)
     await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin + 1)
     assert len(sends(spine)) == 2

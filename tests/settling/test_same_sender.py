@@ -20,9 +20,9 @@ from settling.shop import lost, much_later, paid
 
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.operator import actions
-from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.worker import worker
+from idem.outbox.worker.claim_gate import ClaimPlan
 from idem.reconciler.daemon import Reconciler
 from idem.testing.bank import BankAccount as BankAccount
 
@@ -33,10 +33,7 @@ ROTATED = "Basic " + base64.b64encode(b"keyed-token:rotated").decode()
 
 def keyed(spine: Spine, **changes: Any) -> None:
     """The keyed provider, changed as an operator would."""
-    provider = spine.catalogue.providers["keyed"]
-    assert isinstance(provider, HttpProvider)
-    changed = replace(provider, **changes)
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", **changes)
     spine.acceptor.providers = spine.catalogue.providers
 
 
@@ -158,7 +155,7 @@ async def test_a_token_that_is_rewritten_between_claim_and_send(another: Spine, 
     one = worker.Worker(spine.database, spine.catalogue, spine.settings)
     try:
         (lane,) = [each for each in one.lanes if each.name.account == "keyed"]
-        (claimed,) = await lane._claim(1)
+        (claimed,) = await lane._claim(ClaimPlan(1))
         token.write_text("another-token")
         settling = asyncio.create_task(one.settler.run())
         lane._start(claimed)
@@ -234,8 +231,7 @@ async def test_the_first_payment_ever_settles_by_absence_where_nothing_has_chang
     shop.use(spine, lookup=replace(KEYED.lookup, agree=3, horizon=20), flight_limit=90)
     await soon(spine)
     await soon(spine)
-    assert (await spine.key(intent))["state"] == "completed"
-    assert spine.effects() == 1
+    await spine.expect(intent, key="completed", effects=1)
 
 
 async def test_what_rests_on_an_operators_word_is_not_sent_as_another(another: Spine) -> None:
@@ -247,8 +243,7 @@ async def test_what_rests_on_an_operators_word_is_not_sent_as_another(another: S
 
     async def act(what: Any) -> None:
         version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-        async with spine.database.connection() as connection:
-            await what(connection, spine.catalogue, intent, by="ann", reason="r", version=version)
+        await spine.run(what, spine.catalogue, intent, by="ann", reason="r", version=version)
 
     await act(actions.resolve_failed)
     await act(actions.redrive)

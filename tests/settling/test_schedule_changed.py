@@ -9,13 +9,11 @@ from fix_spine import KEYED, Spine
 
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.operator import actions
-from idem.sweeper.daemon import Sweeper
 
 
 def with_schedule(spine: Spine, provider: str, schedule: tuple[float, ...]) -> None:
-    known: Any = spine.catalogue.providers[provider]
-    changed = dataclasses.replace(known, contract=dataclasses.replace(known.contract, schedule=schedule))
-    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, provider: changed})
+    known = spine.provider(provider)
+    spine.change(provider, contract=dataclasses.replace(known.contract, schedule=schedule))
 
 
 def without_operation(spine: Spine, name: str) -> None:
@@ -32,7 +30,7 @@ async def lost(spine: Spine, provider: str = "keyless") -> UUID:
 
 
 async def sweep(spine: Spine) -> Any:
-    return await Sweeper(spine.database, spine.catalogue).run_once()
+    return await spine.sweep()
 
 
 @pytest.mark.parametrize("lookups", [3, 4, 5, 12])
@@ -107,11 +105,9 @@ async def test_a_row_that_waits_for_its_replay_is_not_told_as_unattended_before_
 ) -> None:
     """Two days of a pause of calls, with a provider that remembers keys for a month and cannot be asked."""
     month = 30 * 86400
-    known: Any = spine.catalogue.providers["keyed"]
     rule = dataclasses.replace(KEYED.key, retention=month)
     contract = dataclasses.replace(KEYED, lookup=LookupRule(), key=rule)
-    blind = dataclasses.replace(known, contract=contract, lookups=())
-    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": blind})
+    spine.change("keyed", contract=contract, lookups=())
     intent = await lost(spine, "keyed")
     await spine.all("UPDATE idem.outbox SET replay_window = %(w)s RETURNING id", w=contract.replay_window)
     await spine.all("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', '', true) RETURNING provider")
@@ -148,8 +144,7 @@ async def test_a_redrive_whose_operation_has_gone_comes_to_rest_with_an_entry(sp
     """Its automatic redrive is due and nobody makes it: while it could still be started it waits, then it is told."""
     intent = await lost(spine)
     await spine.advance(10_000)
-    for _ in range(2):
-        await spine.reconcile(hasten=True)
+    await spine.reconcile(hasten=True, times=2)
     row = await spine.row(intent)
     assert row is not None and row["status"] == "held" and row["redrive_at"] is not None, row
     without_operation(spine, "pay.keyless")

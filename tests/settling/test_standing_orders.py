@@ -53,8 +53,7 @@ async def test_assume_not_done_redrives_as_the_operation_says(spine: Spine) -> N
 async def test_assume_not_done_without_a_redrive_tells_somebody(spine: Spine) -> None:
     intent = await lost(spine, on_unsettleable="assume_not_done", operation={"redrive": "none"})
     await spine.reconcile(after=70)
-    assert (await spine.row(intent))["status"] == "held"
-    assert await spine.letters(intent) == ["too_late"]
+    await spine.expect(intent, status="held", letters=["too_late"])
 
 
 @pytest.mark.parametrize("order", ["assume_done", "assume_not_done"])
@@ -95,8 +94,7 @@ async def test_a_refusal_after_an_assumption_is_a_conflict(spine: Spine) -> None
     terms = spine.catalogue.require(MAIL)
     for proof, became in ((Succeeded("pay_1"), "agrees"), (Refused("pay_1"), "conflict")):
         found = StoredProof(UUID(int=7), "webhook", proof, Answer(201, b"{}"))
-        async with spine.database.connection() as connection:
-            assert await apply(connection, row, found, Evidence("webhook", became), terms) == became
+        assert await spine.run(apply, row, found, Evidence("webhook", became), terms) == became
     assert await spine.letters(intent) == ["conflict"]
 
 

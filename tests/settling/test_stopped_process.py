@@ -9,7 +9,8 @@ import signal
 import pytest
 from fix_desk import Desk
 from fix_line import target, through
-from fix_processes import eventually, started
+from fix_processes import started
+from fix_waiting import until
 from settling.shop import sends
 
 from idem.outcomes import Ambiguous
@@ -74,13 +75,13 @@ async def test_what_was_allowed_is_not_sent_when_the_process_goes_on_after_the_m
             "IDEM_WORKER_LEASE": "10m", "IDEM_RECONCILER_LEASE": "10m",
         }  # fmt: skip
         async with started(daemon, "run", env=environment) as process:
-            await eventually(allowed, "the statement that allows the send", 120)
+            await until(allowed, "the statement that allows the send", seconds=120)
             assert sends(spine) == []
             if forgotten:
-                await eventually(over, "the end of the memory")
+                await until(over, "the end of the memory")
             assert (await spine.one(HELD))["lease_left"] > 60
             process.send_signal(signal.SIGCONT)
-            await eventually(left_alone, "the end of the claim")
+            await until(left_alone, "the end of the claim")
             process.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(process.wait(), 60) == 0
     assert len(sends(spine)) == (0 if forgotten else 1)

@@ -17,14 +17,13 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.recovery.quarantine import lost
 from idem.outcomes import Absent, CouldNotAsk
 from idem.sending import Question
-from idem.sweeper.daemon import Sweeper
 
 KEY = "0190aaaa-0000-7000-8000-000000000001"
 
 
 async def much_later(spine: Spine) -> None:
     for seconds in (60, 200, 600, 4000, 4000, 90000):
-        await Sweeper(spine.database, spine.catalogue).run_once()
+        await spine.sweep()
         await spine.advance(seconds)
         await spine.reconcile(hasten=True)
         await spine.work()
@@ -50,9 +49,7 @@ async def merchants() -> AsyncIterator[Merchants]:
 
 
 def keyed(spine: Spine, **changes: Any) -> None:
-    provider = spine.catalogue.providers["keyed"]
-    changed = replace(provider, **changes)  # type: ignore[type-var]
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.change("keyed", **changes)
     spine.acceptor.providers = spine.catalogue.providers
 
 
@@ -81,11 +78,10 @@ async def test_what_was_taken_over_without_its_request(spine: Spine, imported_as
         KEYED.lookup, by_key=by == "key", by_reference=by == "reference"))  # fmt: skip
     keyed(spine, contract=wants, lookups=(BY_ID, lookup(by)))
     request = spine.catalogue.operations["pay.keyed"].request
-    body = replace(
-        spine.catalogue.operations["pay.keyed"],
+    spine.operate(
+        "pay.keyed",
         request=lambda params: replace(request(params), json={**request(params).json, "reference": "{idem.key}"}),
     )
-    spine.catalogue = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": body})
     spine.acceptor.operations = spine.catalogue.operations
     spine.bank.script(None, ["drop_before_acting"])
     intent = spine.accepted()
@@ -101,8 +97,7 @@ async def test_what_only_lost_commits_have_rendered_is_not_proven_absent(spine: 
     """How its request looked is not known: a contract that was corrected since may ask for what it did not name."""
     synced(spine.url, spine.catalogue)
     intent = Application(spine.url).accepted(operation="pay.keyless")
-    async with spine.database.connection() as connection:
-        await lost(connection, spine.catalogue, by="ann", reason="restored")
+    await spine.run(lost, spine.catalogue, by="ann", reason="restored")
     await much_later(spine)
     assert (shop.sends(spine), (await spine.row(intent))["status"]) == ([], "unknown")
     assert "reconcile_exhausted" in await spine.letters(intent)

@@ -21,25 +21,20 @@ async def test_a_reference_that_a_person_gives_is_no_witness_of_the_account(spin
     spine.bank.add_account(BankAccount("another", "another-token"))
     intent, by_hand = await lost(spine, "lost", "act_then_drop"), await lost(spine, "by-hand", "drop_before_acting")
     before = spine.effects()
-    provider = spine.catalogue.providers["keyed"]
+    provider = spine.provider("keyed")
     there = replace(provider.accounts["keyed"], credentials={"authorization": "Bearer another-token"})
-    spine.catalogue = replace(
-        spine.catalogue,
-        providers={**spine.catalogue.providers, "keyed": replace(provider, accounts={"keyed": there})},  # type: ignore[type-var]
-    )
+    spine.change("keyed", accounts={"keyed": there})
     await spine.sent("made-there")
     made = await spine.one("SELECT provider_reference AS it FROM idem.intents WHERE idempotency_key = 'made-there'")
     version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=by_hand))["version"]
-    async with spine.database.connection() as connection:
-        await actions.resolve_completed(
-            connection, spine.catalogue, Renderer(), by_hand, Succeeded(made["it"], {}), by="ann",
-            reason="made by hand", version=version,
-        )  # fmt: skip
+    await spine.run(
+        actions.resolve_completed, spine.catalogue, Renderer(), by_hand, Succeeded(made["it"], {}), by="ann",
+        reason="made by hand", version=version,
+    )  # fmt: skip
     for seconds in (60, 200, 200, 600, 4000, 90000):
         await spine.reconcile(after=seconds, hasten=True)
         await spine.work()
-    assert (await spine.row(intent))["status"] == "unknown"
-    assert spine.effects() == before + 1
+    await spine.expect(intent, status="unknown", effects=before + 1)
 
 
 @pytest.mark.parametrize("path", ["/v2/payments", "/api/payments"])

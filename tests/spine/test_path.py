@@ -28,8 +28,7 @@ async def test_a_payment_is_made_once_and_its_answer_is_replayed(spine: Spine, k
 @BOTH
 async def test_a_lost_answer_becomes_unknown_and_is_found(spine: Spine, kind: str) -> None:
     intent = await spine.sent(operation=f"pay.{kind}", faults=["act_then_drop"])
-    row = await spine.row(intent)
-    assert row["status"] == "unknown"
+    await spine.expect(intent, status="unknown")
     assert isinstance(spine.accept(operation=f"pay.{kind}"), Unknown)
     done = await spine.reconcile(after=10)
     assert dict(done.settled) == {("replay" if kind == "keyed" else "look") + ":succeeded": 1}
@@ -51,8 +50,7 @@ async def test_absent_is_believed_only_after_the_quiet_time_then_redriven(spine:
     assert (await spine.reconcile(after=10)).redriven == 1
     await spine.work()
     assert isinstance(spine.accept(operation="pay.keyless"), Replay)
-    assert spine.effects() == 1
-    assert await spine.letters(intent) == []
+    await spine.expect(intent, effects=1, letters=[])
 
 
 async def test_a_clients_retry_takes_a_resting_key_up_again(spine: Spine) -> None:
@@ -74,8 +72,7 @@ async def test_a_decline_is_an_answer(spine: Spine) -> None:
 
 async def test_pending_is_awaited_and_never_sent_again(spine: Spine) -> None:
     intent = await spine.sent(faults=["pending"])
-    row = await spine.row(intent)
-    assert row["status"] == "awaiting"
+    await spine.expect(intent, status="awaiting")
     assert isinstance(spine.accept(), InProgress)
     spine.bank.shift_clock(60)
     await spine.reconcile(hasten=True)
@@ -96,8 +93,7 @@ async def test_what_never_left_goes_back_to_the_queue(spine: Spine) -> None:
     intent = spine.accepted()
     await spine.bank.__aexit__(None, None, None)
     await spine.work()
-    row = await spine.row(intent)
-    assert (row["status"], row["failures"], row["first_sent_at"]) == ("pending", 1, None)
+    await spine.expect(intent, status="pending", failures=1, first_sent_at=None)
     assert port
     assert isinstance(spine.accept(), InProgress)
 

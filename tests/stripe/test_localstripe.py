@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fix_database import ENVIRONMENT
 from fix_localstripe import SETTINGS, WEBHOOK, Line, accept, environment, localstripe, one, pay_through_a_bad_line
-from fix_stripe import until
+from fix_waiting import until
 from fix_webhooks import free_port, serving
 
 from idem.outbox.config import load

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 from fix_desk import Desk
-from fix_processes import eventually, started
+from fix_processes import started
+from fix_waiting import until
 
 from idem.outbox.observe.log_writer import WAITING, Handed, Lines
 
@@ -129,8 +130,8 @@ async def test_ib_185_a_daemon_works_and_ends_without_a_reader(
     await desk.spine.advance(60)
     with READERS[reader]() as (_, writer):
         async with started(*arguments, env=desk.environment, stdout=writer, stderr=writer) as process:
-            await eventually(at_work, "the start")
-            await eventually(done, "the work")
+            await until(at_work, "the start")
+            await until(done, "the work")
             process.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(process.wait(), 60) == 0
 
@@ -220,15 +221,21 @@ def test_ib_185_an_application_goes_on() -> None:
         assert child.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("daemon", ["worker", "sweeper", "reconciler", "api", "webhooks", "bank"])
+@pytest.mark.parametrize(
+    ("daemon", "number"),
+    [
+        *((daemon, signal.SIGHUP) for daemon in ("worker", "sweeper", "reconciler", "api", "webhooks", "bank")),
+        *(("worker", number) for number in (signal.SIGTERM, signal.SIGINT)),
+    ],
+)
 @pytest.mark.process
 async def test_a_signal_ends_each_daemon_in_order(
     desk: Desk, daemon: str, number: signal.Signals, unused_tcp_port: int
 ) -> None:
-    """SIGHUP too: the terminal that it was started from has gone. It says so, and ends with 0."""
-    if number is not signal.SIGHUP and daemon != "worker":
-        pytest.skip("one handler for all: each daemon is tried with one of them")
+    """SIGHUP too: the terminal that it was started from has gone. It says so, and ends with 0.
+
+    One handler is for all signals: each daemon is tried with one of them.
+    """
     port = ("--port", str(unused_tcp_port)) if daemon in ("api", "webhooks", "bank") else ()
 
     async def there() -> bool:
@@ -240,7 +247,7 @@ async def test_a_signal_ends_each_daemon_in_order(
         return bool(await desk.spine.all("SELECT FROM idem.daemons WHERE kind = %(k)s", k=daemon))
 
     async with started(daemon, "run", *port, env=desk.environment, stderr=asyncio.subprocess.PIPE) as process:
-        await eventually(there, "the start")
+        await until(there, "the start")
         process.send_signal(number)
         _, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from fix_desk import Desk
-from fix_processes import eventually, started
+from fix_processes import started
+from fix_waiting import until
 from prometheus_client import mmap_dict, values
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -201,7 +202,7 @@ async def test_ib_183_a_group_lives_without_its_folder(
         "run", "--port", str(unused_tcp_port), "--log", "json", env=environment,
         stderr=asyncio.subprocess.PIPE if how == "full" else log, prepare=full if how == "full" else lambda: None,
     ) as process:  # fmt: skip
-        await eventually(beating, "a pass of each daemon")
+        await until(beating, "a pass of each daemon")
         if how != "full":
             (made,) = place.glob("idem-metrics-*")
             for file in made.iterdir():
@@ -215,7 +216,7 @@ async def test_ib_183_a_group_lives_without_its_folder(
             row = await desk.spine.row_if_any(intent)
             return row is None or row["attempt"] > 0
 
-        await eventually(called, "a call")
+        await until(called, "a call")
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 60) == 0
     log.close()

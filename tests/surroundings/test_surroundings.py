@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from fix_desk import Desk
-from fix_processes import Clock, eventually, started
+from fix_processes import Clock, started
+from fix_waiting import until
 
 from idem.outcomes import Ambiguous
 
@@ -82,7 +83,7 @@ async def at_work(
     with tmp_path.joinpath("log").open("wb") as log:
         async with started(*arguments, env=environment, stderr=log) as process:
             work = Work(desk, daemon, port)
-            await eventually(await work.give(), "the first work")
+            await until(await work.give(), "the first work")
             yield process, work
 
 
@@ -103,7 +104,7 @@ async def test_the_wall_clock_steps(
     async with at_work(desk, daemon, unused_tcp_port, tmp_path, **stepped.environment) as (process, work):
         for step in (-120.0, 120.0, -10 * YEAR, 10 * YEAR):
             stepped.step(step)
-            await eventually(await work.give(), f"the work after a step of {step} s")
+            await until(await work.give(), f"the work after a step of {step} s")
         await ended(process, tmp_path)
 
 
@@ -136,7 +137,7 @@ async def test_descriptors_run_out(desk: Desk, daemon: str, unused_tcp_port: int
             assert process.returncode is None
         # A back-off may have been begun.
         await desk.spine.advance(60) if daemon in ("worker", "reconciler") else None
-        await eventually(done, "the work, with descriptors again")
+        await until(done, "the work, with descriptors again")
         with none_left(process.pid):
             await ended(process, tmp_path)
     if daemon == "worker":
@@ -154,7 +155,7 @@ async def test_a_supervisor_without_descriptors_starts_again_what_dies(
             done = await work.give()
             await asyncio.sleep(2)
             assert process.returncode is None
-        await eventually(done, "the work of another worker", 90)
+        await until(done, "the work of another worker", seconds=90)
         with none_left(process.pid):
             await ended(process, tmp_path)
     log = tmp_path.joinpath("log").read_text()

@@ -9,8 +9,9 @@ from uuid import UUID
 
 import pytest
 from fix_desk import Desk
-from fix_processes import Clock, eventually, started
+from fix_processes import Clock, started
 from fix_source import trees
+from fix_waiting import until
 
 from idem.outbox.calls import known_object
 from idem.outcomes import Ambiguous
@@ -61,7 +62,7 @@ async def test_ib_180_passes_go_on_over_a_step(desk: Desk, stepped: Clock, daemo
 
     async def passes_go_on() -> None:
         before = await desk.spine.one("SELECT statement_timestamp() AS at")
-        await eventually(
+        await until(
             lambda: desk.spine.all("SELECT FROM idem.daemons WHERE last_pass_at > %(at)s", at=before["at"]),
             "a pass after the step",
         )
@@ -71,7 +72,7 @@ async def test_ib_180_passes_go_on_over_a_step(desk: Desk, stepped: Clock, daemo
             stepped.step(step)
             intent = await (desk.live(f"k{number}") if daemon == "sweeper" else desk.unknown(f"k{number}", quiet=False))
             await desk.spine.advance(60)
-            await eventually(lambda: _seen(desk, daemon, intent), f"the work after a step of {step} s")  # noqa: B023
+            await until(lambda: _seen(desk, daemon, intent), f"the work after a step of {step} s")  # noqa: B023
             if step in (-10 * YEAR, 0.0) and number:
                 await passes_go_on()  # which is put on record every few seconds
         process.send_signal(signal.SIGTERM)

@@ -6,11 +6,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from fix_settings import with_constants
 from fix_spine import catalogue as spine_catalogue
-from psycopg.rows import dict_row
+from fix_tables import Tables
 
+from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
+from idem.sweeper.daemon import Sweeper, SweepResult
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -48,24 +51,18 @@ SELECT o.id, o.intent_id, 'webhook', o.attempt, %(outcome)s, %(reference)s, 'wor
 
 
 @dataclass
-class Rows:
-    """Makes rows and looks at them, each in a transaction of its own."""
+class Rows(Tables):
+    """Makes rows, each in a transaction of its own, and sweeps them."""
 
-    database: Database
+    known: Catalogue
 
-    async def run(self, sql: str, **parameters: Any) -> None:
-        async with self.database.connection() as connection:
-            await connection.execute(sql, parameters)
+    def sweeper(self, settings: SweeperSettings | None = None, **constants: Any) -> Sweeper:
+        """A sweeper of these rows, whose constants are others."""
+        return Sweeper(self.database, self.known, with_constants(settings or SweeperSettings(), **constants))
 
-    async def all(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
-        async with self.database.connection() as connection:
-            cursor = connection.cursor(row_factory=dict_row)
-            return await (await cursor.execute(sql, parameters)).fetchall()
-
-    async def value(self, sql: str, **parameters: Any) -> Any:
-        (row,) = await self.all(sql, **parameters)
-        (only,) = row.values()
-        return only
+    async def sweep(self) -> SweepResult:
+        """One pass."""
+        return await self.sweeper().run_once()
 
     async def many(self, n: int) -> None:
         """Pending rows without triggers and foreign keys: only there to be planned for."""
@@ -103,7 +100,7 @@ class Rows:
     ) -> list[UUID]:
         """Claimed rows with `left` seconds of lease."""
         intents = await self.queued(n, **queued)
-        await self.run(
+        await self.execute(
             CLAIMED, left=left, holder=holder, started=started, sweeps=sweeps, inline=inline, intents=intents
         )
         return intents
@@ -111,42 +108,35 @@ class Rows:
     async def completed(self, n: int = 1, *, left: float = -1, age: float = 0, **queued: Any) -> list[UUID]:
         """Settled intents, whose key lives `left` seconds longer; `age` of their event."""
         intents = await self.queued(n, **queued)
-        await self.run(COMPLETED, left=left, age=age, intents=intents)
+        await self.execute(COMPLETED, left=left, age=age, intents=intents)
         return intents
 
     async def held(self, n: int = 1, *, left: float = -1, redrive: float | None = None, **queued: Any) -> list[UUID]:
         """Intents at rest, whose key lives `left` seconds longer."""
         intents = await self.queued(n, **queued)
-        await self.run(HELD, left=left, redrive=redrive, intents=intents)
+        await self.execute(HELD, left=left, redrive=redrive, intents=intents)
         return intents
 
     async def prove(self, intent: UUID, outcome: str, reference: str = "p-1", *, answered: bool = True) -> None:
         """Store a proof that waits for the intent's row."""
-        await self.run(PROOF, intent=intent, outcome=outcome, reference=reference, answered=answered)
+        await self.execute(PROOF, intent=intent, outcome=outcome, reference=reference, answered=answered)
 
     async def bury(self, intent: UUID, reason: str = "conflict") -> None:
         """Open a dead letter."""
-        await self.run("INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%(i)s, %(r)s)", i=intent, r=reason)
-
-    async def row(self, intent: UUID) -> dict[str, Any]:
-        (row,) = await self.all("SELECT * FROM idem.outbox WHERE intent_id = %(i)s", i=intent)
-        return row
-
-    async def key(self, intent: UUID) -> dict[str, Any]:
-        (row,) = await self.all("SELECT * FROM idem.idempotency_keys WHERE intent_id = %(i)s", i=intent)
-        return row
-
-    async def letters(self, intent: UUID) -> list[str]:
-        sql = "SELECT reason FROM idem.dead_letters WHERE intent_id = %(i)s AND resolved_at IS NULL ORDER BY reason"
-        return [row["reason"] for row in await self.all(sql, i=intent)]
+        await self.execute(
+            "INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%(i)s, %(r)s)", i=intent, r=reason
+        )
 
     async def kinds(self, intent: UUID) -> list[str]:
         sql = "SELECT kind FROM idem.evidence WHERE intent_id = %(i)s ORDER BY id"
-        return [row["kind"] for row in await self.all(sql, i=intent)]
+        return await self.column(sql, i=intent)
 
     async def statuses(self) -> dict[str, int]:
         counted = await self.all("SELECT status, count(*) AS n FROM idem.outbox GROUP BY status")
         return {row["status"]: row["n"] for row in counted}
+
+    async def has(self, statuses: dict[str, int]) -> bool:
+        return await self.statuses() == statuses
 
     async def states(self) -> dict[str, int]:
         counted = await self.all("SELECT state, count(*) AS n FROM idem.idempotency_keys GROUP BY state")
@@ -155,11 +145,5 @@ class Rows:
 
 @pytest.fixture
 def rows(database: Database) -> Rows:
-    """Rows in this test's own database."""
-    return Rows(database)
-
-
-@pytest.fixture
-def known() -> Catalogue:
-    """The operations `pay.keyed` and `pay.keyless`, at an address that nobody calls."""
-    return spine_catalogue(NOWHERE)
+    """Rows of `pay.keyed` and `pay.keyless`, at an address that nobody calls, in this test's own database."""
+    return Rows(database, spine_catalogue(NOWHERE))

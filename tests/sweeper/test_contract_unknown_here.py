@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from fix_spine import KEYLESS, Spine
-from races_help import claim_one
+from fix_steps import claim_one
 
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.worker.claim import mark_start
@@ -21,12 +21,10 @@ async def test_a_sweep_without_the_contract_leaves_no_shorter_quiet_time(
     spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyless": provider})
     intent = spine.accepted(operation="pay.keyless")
     claimed = await claim_one(spine, "keyless")
-    async with spine.database.connection() as connection:
-        assert await mark_start(connection, claimed.row, needed=1)
+    assert await spine.run(mark_start, claimed.row, needed=1)
     await spine.advance(60)
     lacking = Catalogue(spine.catalogue.environment, {"keyless": provider} if knows_the_provider else {}, {})
     await Sweeper(spine.database, lacking).run_once()
     assert (await spine.row(intent))["status"] == "unknown"
-    for _ in range(4):
-        await spine.reconcile(after=1500, hasten=True)
+    await spine.reconcile(after=1500, hasten=True, times=4)
     assert (await spine.row(intent))["status"] == "unknown", "believed absent while the call may still act"

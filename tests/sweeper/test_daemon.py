@@ -1,51 +1,27 @@
 """The sweeper as a daemon: passes, signs of life, outages, and its end."""
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import psycopg
 from fix_settings import with_constants
+from fix_waiting import running, stopping, until
 from structlog.testing import capture_logs
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.settle import pages
 from idem.sweeper.daemon import CHANGES, Sweeper, SweepResult
 
 QUICK = with_constants(SweeperSettings(interval=0.1), retention_interval=0.2)
 
 
-@contextlib.asynccontextmanager
-async def running(sweeper: Sweeper) -> AsyncIterator[asyncio.Event]:
-    """The daemon in the background; stopped at the end, or by the event."""
-    stop = asyncio.Event()
-    task = asyncio.create_task(sweeper.run(stop))
-    try:
-        yield stop
-    finally:
-        stop.set()
-        await asyncio.wait_for(task, 30)
-
-
-async def until(holds: Callable[[], Awaitable[bool]], *, seconds: float = 30) -> None:
-    """Wait until it holds; the bound is only there to fail."""
-    end = asyncio.get_running_loop().time() + seconds
-    while not await holds():
-        assert asyncio.get_running_loop().time() < end
-        await asyncio.sleep(0.05)
-
-
-async def test_it_sweeps_prunes_gives_signs_of_life_and_ends_cleanly(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_it_sweeps_prunes_gives_signs_of_life_and_ends_cleanly(rows: Any) -> None:
     await rows.claimed(30)
     await rows.queued(20, key="old", start=-1)
     await rows.completed(10, key="done")
-    sweeper = Sweeper(database, known, QUICK)
+    sweeper = rows.sweeper(QUICK)
 
     async def done() -> bool:
         return bool(
@@ -58,59 +34,40 @@ async def test_it_sweeps_prunes_gives_signs_of_life_and_ends_cleanly(
         await until(done)
         # What expires while it runs is found too.
         await rows.claimed(5, key="later")
-        await until(lambda: _true(rows, {"unknown": 35, "held": 20}))
+        await until(lambda: rows.has({"unknown": 35, "held": 20}))
     (daemon,) = await rows.all("SELECT * FROM idem.daemons")
     assert (daemon["id"], daemon["kind"], daemon["ended_how"]) == (sweeper.life.id, "sweeper", "clean")
 
 
-async def _true(rows: Any, statuses: dict[str, int]) -> bool:
-    return bool(await rows.statuses() == statuses)
-
-
-async def test_an_outage_is_said_once_and_waited_out(
-    rows: Any, known: Catalogue, db_url: str, superuser_url: str
-) -> None:
+async def test_an_outage_is_said_once_and_waited_out(rows: Any, db_url: str, superuser_url: str) -> None:
     """IB-058, IB-066, IB-142: one line, a back-off instead of a hot loop, and no help needed afterwards."""
     (intent,) = await rows.claimed(left=60)
     name = await rows.value("SELECT current_database()")
-    own = Database(db_url, name="sweeper-outage", size=4, timeouts=Timeouts(connect=2))
-    await own.open()
-    try:
-        async with running(Sweeper(own, known, QUICK)):
-            await until(lambda: _one(rows, "SELECT count(*) FROM idem.daemons"))
+    async with stopping(Database(db_url, name="sweeper-outage", size=4, timeouts=Timeouts(connect=2))) as own:
+        await own.open()
+        async with running(Sweeper(own, rows.known, QUICK)):
+            await until(lambda: rows.all("SELECT FROM idem.daemons"))
             with capture_logs() as lines, psycopg.connect(superuser_url, autocommit=True) as admin:
                 admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
                 admin.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sweeper-outage'"
                     f" AND datname = '{name}'"
                 )
-                await until(lambda: _told(lines))
+                await until(lambda: any(line["event"] == "database_away" for line in lines))
                 await asyncio.sleep(2)
                 away = Counter(line["daemon"] for line in lines if line["event"] == "database_away")
                 assert set(away.values()) == {1}
                 assert not [line for line in lines if line["event"] == "broken"]
                 admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-            await rows.run("UPDATE idem.outbox SET claimed_until = statement_timestamp()")
-            await until(lambda: _true(rows, {"unknown": 1}))
+            await rows.execute("UPDATE idem.outbox SET claimed_until = statement_timestamp()")
+            await until(lambda: rows.has({"unknown": 1}))
             assert (await rows.key(intent))["state"] == "unknown"
-    finally:
-        await own.close()
 
 
-async def _told(lines: Any) -> bool:
-    return any(line["event"] == "database_away" for line in lines)
-
-
-async def _one(rows: Any, sql: str) -> bool:
-    return bool(await rows.value(sql) == 1)
-
-
-async def test_passes_never_overlap_and_a_long_one_is_followed_promptly(
-    rows: Any, database: Database, known: Catalogue, monkeypatch: Any
-) -> None:
+async def test_passes_never_overlap_and_a_long_one_is_followed_promptly(rows: Any, monkeypatch: Any) -> None:
     """IB-155."""
     at_once, most, passes = 0, 0, 0
-    sweeper = Sweeper(database, known, SweeperSettings(interval=0.5))
+    sweeper = rows.sweeper(SweeperSettings(interval=0.5))
 
     async def long_page(*_: Any, place: pages.Place, **how: Any) -> list[Any]:
         nonlocal at_once, most, passes
@@ -124,17 +81,12 @@ async def test_passes_never_overlap_and_a_long_one_is_followed_promptly(
 
     monkeypatch.setitem(CHANGES, "leases", ("swept", long_page))
 
-    async def three() -> bool:
-        return passes >= 3
-
     async with running(sweeper):
-        await until(three)
+        await until(lambda: passes >= 3)
     assert most == 1
 
 
-async def test_a_stop_finishes_the_pass_that_runs(
-    rows: Any, database: Database, known: Catalogue, monkeypatch: Any
-) -> None:
+async def test_a_stop_finishes_the_pass_that_runs(rows: Any, monkeypatch: Any) -> None:
     """SIGTERM in the middle of a batch: it is committed, not torn."""
     await rows.claimed(10)
     began, go_on = asyncio.Event(), asyncio.Event()
@@ -146,7 +98,7 @@ async def test_a_stop_finishes_the_pass_that_runs(
         return await write(*arguments)
 
     monkeypatch.setattr(pages, "write", waits)
-    async with running(Sweeper(database, known, QUICK)) as stop:
+    async with running(rows.sweeper(QUICK)) as stop:
         await began.wait()
         stop.set()
         await asyncio.sleep(0.2)
@@ -154,11 +106,9 @@ async def test_a_stop_finishes_the_pass_that_runs(
     assert await rows.statuses() == {"unknown": 10}
 
 
-async def test_a_pass_ends_at_its_bound_and_says_that_there_is_more(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_a_pass_ends_at_its_bound_and_says_that_there_is_more(rows: Any) -> None:
     await rows.claimed(50)
-    sweeper = Sweeper(database, known, with_constants(SweeperSettings(), batch=10))
+    sweeper = rows.sweeper(batch=10)
     done = await sweeper.run_once(within=0)
     assert (done.swept, done.more) == (10, True)
     done = await sweeper.run_once()

@@ -5,10 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_settings import with_constants
 
-from idem.outbox.config.settings import SweeperSettings
-from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.outcomes import Seen, name
@@ -25,13 +22,11 @@ SECONDS = "SELECT extract(epoch FROM quiet_after - %(until)s)::float8 FROM idem.
 
 
 @pytest.mark.parametrize("inline", [False, True])
-async def test_a_lease_that_ran_out_becomes_unknown_with_its_holder_on_record(
-    rows: Any, database: Database, known: Catalogue, inline: bool
-) -> None:
+async def test_a_lease_that_ran_out_becomes_unknown_with_its_holder_on_record(rows: Any, inline: bool) -> None:
     """IB-021, hazards 11, 37: an expired claim is no permission to execute; inline rows know no second path."""
     (intent,) = await rows.claimed(inline=inline)
     before = await rows.row(intent)
-    done = await Sweeper(database, known).run_once()
+    done = await rows.sweep()
     assert (done.swept, done.to_unknown, done.more) == (1, 1, False)
     row, key = await rows.row(intent), await rows.key(intent)
     assert (row["status"], row["claim_token"], row["sweeps"], key["state"]) == ("unknown", None, 1, "unknown")
@@ -40,7 +35,7 @@ async def test_a_lease_that_ran_out_becomes_unknown_with_its_holder_on_record(
     assert (seen["source"], seen["token"], seen["attempt"]) == ("sweeper", before["claim_token"], 1)
     assert (seen["holder"], seen["claimed_until"]) == ("worker-1", before["claimed_until"])
     assert (seen["from_status"], seen["to_status"]) == ("claimed", "unknown")
-    assert (await Sweeper(database, known).run_once()).swept == 0
+    assert (await rows.sweep()).swept == 0
 
 
 HOLDERS = {
@@ -52,134 +47,119 @@ HOLDERS = {
 }
 
 
-async def test_the_quiet_time_takes_in_a_pause_unless_the_holder_is_known_to_be_done(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_the_quiet_time_takes_in_a_pause_unless_the_holder_is_known_to_be_done(rows: Any) -> None:
     """Hazards 1, 54: the holder may be frozen before its first byte."""
     made = {}
     for holder, (daemon, _) in HOLDERS.items():
         (intent,) = await rows.claimed(holder=holder, key=holder)
         made[holder] = intent, (await rows.row(intent))["claimed_until"]
         if daemon is not None:
-            await rows.run("INSERT INTO idem.daemons (id, kind, host, pid) VALUES (%(h)s, 'worker', 'h', 1)", h=holder)
-            await rows.run(f"UPDATE idem.daemons SET {daemon} WHERE id = %(h)s", h=holder)
-    await Sweeper(database, known).run_once()
+            await rows.execute(
+                "INSERT INTO idem.daemons (id, kind, host, pid) VALUES (%(h)s, 'worker', 'h', 1)", h=holder
+            )
+            await rows.execute(f"UPDATE idem.daemons SET {daemon} WHERE id = %(h)s", h=holder)
+    await rows.sweep()
     for holder, (intent, until) in made.items():
         quiet = await rows.value(SECONDS, until=until, i=intent)
         assert quiet == pytest.approx(60 + HOLDERS[holder][1]), holder
 
 
-async def test_only_claimed_rows_whose_lease_is_over_are_swept(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_only_claimed_rows_whose_lease_is_over_are_swept(rows: Any) -> None:
     """Hazard 16: waiting rows have no lease; takes of the reconciler are no claims of a worker."""
     await rows.claimed(key="live", left=60)
     await rows.queued(key="queued")
     await rows.held(key="held", left=60)
     for status in ("unknown", "awaiting"):
         (intent,) = await rows.claimed(key=status)
-        await rows.run("UPDATE idem.outbox SET status = %(s)s WHERE intent_id = %(i)s", s=status, i=intent)
-    assert (await Sweeper(database, known).run_once()).swept == 0
+        await rows.execute("UPDATE idem.outbox SET status = %(s)s WHERE intent_id = %(i)s", s=status, i=intent)
+    assert (await rows.sweep()).swept == 0
     assert await rows.statuses() == {"claimed": 1, "pending": 1, "held": 1, "unknown": 1, "awaiting": 1}
 
 
-async def test_without_its_start_mark_a_swept_row_goes_back_to_the_queue(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_without_its_start_mark_a_swept_row_goes_back_to_the_queue(rows: Any) -> None:
     """Hazard 1: the mark is committed before the first byte, so its absence proves that nothing was sent."""
     (absent,) = await rows.claimed(key="absent", marks=True, operation="pay.keyless", provider="keyless")
     (present,) = await rows.claimed(
         key="present", marks=True, started=True, operation="pay.keyless", provider="keyless"
     )
-    done = await Sweeper(database, known).run_once()
+    done = await rows.sweep()
     assert (done.swept, done.given_back, done.to_unknown) == (2, 1, 1)
-    row = await rows.row(absent)
-    assert (row["status"], row["first_sent_at"], row["sweeps"]) == ("pending", None, 1)
-    assert (await rows.key(absent))["state"] == "in_progress"
+    await rows.expect(absent, status="pending", first_sent_at=None, sweeps=1, key="in_progress")
     assert (await rows.row(present))["status"] == "unknown"
 
 
-async def test_a_row_that_is_not_configured_here_becomes_unknown_and_is_not_judged(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_a_row_that_is_not_configured_here_becomes_unknown_and_is_not_judged(rows: Any) -> None:
     """IB-023: another node serves it; here it gets the longest waits and no dead letter."""
     (intent,) = await rows.claimed(operation="pay.elsewhere", provider="elsewhere")
     until = (await rows.row(intent))["claimed_until"]
-    await Sweeper(database, known).run_once()
+    await rows.sweep()
     assert ((await rows.row(intent))["status"], await rows.letters(intent)) == ("unknown", [])
-    cautious = known.cautious("pay.elsewhere", "elsewhere").contract
+    cautious = rows.known.cautious("pay.elsewhere", "elsewhere").contract
     quiet = await rows.value(SECONDS, until=until, i=intent)
     assert quiet == pytest.approx(cautious.flight_limit + cautious.pause_allowance)
 
 
-async def test_a_row_is_judged_by_the_provider_that_was_called_not_by_the_one_of_its_operation_now(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_a_row_is_judged_by_the_provider_that_was_called_not_by_the_one_of_its_operation_now(rows: Any) -> None:
     """The operation was pointed to a provider with shorter waits while the row was open (P2)."""
     (intent,) = await rows.claimed(operation="pay.keyed", provider="keyed")
     until = (await rows.row(intent))["claimed_until"]
-    quick: Any = known.providers["keyless"]
+    quick: Any = rows.known.providers["keyless"]
     quick = replace(quick, contract=replace(quick.contract, flight_limit=1.0, pause_allowance=0.0))
-    moved = replace(known.operations["pay.keyed"], provider="keyless", account="keyless")
+    moved = replace(rows.known.operations["pay.keyed"], provider="keyless", account="keyless")
     now = replace(
-        known,
-        providers={**known.providers, "keyless": quick},
-        operations={**known.operations, "pay.keyed": moved},
+        rows.known,
+        providers={**rows.known.providers, "keyless": quick},
+        operations={**rows.known.operations, "pay.keyed": moved},
     )
-    await Sweeper(database, now).run_once()
+    await Sweeper(rows.database, now).run_once()
     assert (await rows.row(intent))["status"] == "unknown"
-    contract = known.providers["keyed"].contract
+    contract = rows.known.providers["keyed"].contract
     quiet = await rows.value(SECONDS, until=until, i=intent)
     assert quiet == pytest.approx(contract.flight_limit + contract.pause_allowance)
 
 
-async def test_swept_three_times_its_verdict_opens_crashes_worker(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_swept_three_times_its_verdict_opens_crashes_worker(rows: Any) -> None:
     """Hazard 28: no automatic redrive of a row that takes its worker with it each time."""
     (often,) = await rows.claimed(key="often", sweeps=2)
     (seldom,) = await rows.claimed(key="seldom", sweeps=1)
-    await Sweeper(database, known).run_once()
+    await rows.sweep()
     for intent in (often, seldom):
         row = await rows.row(intent)
-        async with database.connection() as connection:
-            await change_one(
-                connection,
-                row["id"],
-                lambda found: decide.verdict(
-                    found.row, Evidence("reconciler", "look", name(Absent())), known.require("pay.keyed")
-                ),
-            )
+        await rows.run(
+            change_one,
+            row["id"],
+            lambda found: decide.verdict(
+                found.row, Evidence("reconciler", "look", name(Absent())), rows.known.require("pay.keyed")
+            ),
+        )
     assert ((await rows.row(often))["sweeps"], await rows.letters(often)) == (3, ["crashes_worker"])
     assert (await rows.row(often))["redrive_at"] is None
     assert ((await rows.row(seldom))["sweeps"], await rows.letters(seldom)) == (2, [])
     assert (await rows.row(seldom))["redrive_at"] is not None
 
 
-async def test_swept_three_times_before_it_ever_started_it_rests(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_swept_three_times_before_it_ever_started_it_rests(rows: Any) -> None:
     """Hazard 28, where the start mark spares the reconciler."""
     (intent,) = await rows.claimed(sweeps=2, marks=True, operation="pay.keyless", provider="keyless")
-    assert (await Sweeper(database, known).run_once()).held == 1
+    assert (await rows.sweep()).held == 1
     assert ((await rows.row(intent))["status"], await rows.letters(intent)) == ("held", ["crashes_worker"])
     assert (await rows.key(intent))["state"] == "failed_retryable"
 
 
-async def test_a_stored_proof_is_folded_by_the_sweep_and_nothing_else_is_left(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_a_stored_proof_is_folded_by_the_sweep_and_nothing_else_is_left(rows: Any) -> None:
     """Hazard 3e: the row completes; no dead letter, event or error of the end that it would have had without it."""
     sms = {"operation": "sms", "provider": "sms"}
-    known = Catalogue(
-        known.environment,
-        {**known.providers, "sms": replace(known.providers["keyed"], contract=Contract("sms"))},  # type: ignore[type-var]
-        {**known.operations, "sms": replace(known.operations["pay.keyed"], name="sms", provider="sms")},
+    rows.known = Catalogue(
+        rows.known.environment,
+        {**rows.known.providers, "sms": replace(rows.known.providers["keyed"], contract=Contract("sms"))},  # type: ignore[type-var]
+        {**rows.known.operations, "sms": replace(rows.known.operations["pay.keyed"], name="sms", provider="sms")},
     )
     intents = []
     for marks, sweeps in ((False, 0), (True, 0), (True, 2)):
         for where in ({}, sms):
             intents += await rows.claimed(key=f"{marks}{sweeps}{len(where)}", marks=marks, sweeps=sweeps, **where)
             await rows.prove(intents[-1], "succeeded")
-    done = await Sweeper(database, known).run_once()
+    done = await rows.sweep()
     assert (done.swept, done.settled) == (6, 6)
     for intent in intents:
         key = await rows.key(intent)
@@ -189,37 +169,31 @@ async def test_a_stored_proof_is_folded_by_the_sweep_and_nothing_else_is_left(
     assert await rows.value("SELECT count(*) FROM idem.proofs") == 0
 
 
-async def test_a_proof_that_the_provider_is_working_moves_a_swept_row_to_awaiting(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_a_proof_that_the_provider_is_working_moves_a_swept_row_to_awaiting(rows: Any) -> None:
     """Hazards 3, 14."""
     (intent,) = await rows.claimed()
     await rows.prove(intent, "pending", answered=False)
-    assert (await Sweeper(database, known).run_once()).settled == 1
+    assert (await rows.sweep()).settled == 1
     assert ((await rows.row(intent))["status"], (await rows.key(intent))["state"]) == ("awaiting", "in_progress")
     assert (await rows.key(intent))["last_error_code"] is None
 
 
-async def test_proofs_that_disagree_leave_the_swept_row_unknown_with_a_conflict(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_proofs_that_disagree_leave_the_swept_row_unknown_with_a_conflict(rows: Any) -> None:
     """Hazard 3, P4."""
     (intent,) = await rows.claimed()
     await rows.prove(intent, "succeeded", "p-1")
     await rows.prove(intent, "refused", "p-1")
-    assert (await Sweeper(database, known).run_once()).to_unknown == 1
+    assert (await rows.sweep()).to_unknown == 1
     assert ((await rows.key(intent))["state"], await rows.letters(intent)) == ("unknown", ["conflict"])
 
 
-async def test_a_report_that_a_stored_proof_contradicts_is_written_as_a_conflict(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_a_report_that_a_stored_proof_contradicts_is_written_as_a_conflict(rows: Any) -> None:
     """Hazard 3d: not left to the lease, where the sweep would settle what the proof alone says."""
     (intent,) = await rows.claimed(left=60)
     await rows.prove(intent, "refused", "p-1")
-    terms = known.require("pay.keyed")
+    terms = rows.known.require("pay.keyed")
     outcome = Succeeded("p-1", "succeeded")
-    async with database.connection() as connection:
+    async with rows.database.connection() as connection:
         (found,) = await read_locked(connection, [(await rows.row(intent))["id"]])
         answer = terms.operation.answer(outcome, str(intent))
         fates = await settle(connection, [Report(found.row, outcome, Seen(http_status=201), terms, answer)])
@@ -227,30 +201,25 @@ async def test_a_report_that_a_stored_proof_contradicts_is_written_as_a_conflict
     assert ((await rows.row(intent))["status"], await rows.letters(intent)) == ("unknown", ["conflict"])
 
 
-async def test_a_batch_that_others_hold_does_not_hide_the_row_behind_it(
-    rows: Any, database: Database, known: Catalogue, db_url: str
-) -> None:
+async def test_a_batch_that_others_hold_does_not_hide_the_row_behind_it(rows: Any, db_url: str) -> None:
     """IB-022: the first hundred cannot be swept, number 101 is, within one pass; the others within the next."""
     await rows.claimed(100, key="held by another", left=-60)
     (last,) = await rows.claimed(key="last")
     with psycopg.connect(db_url) as other:
         other.execute("SELECT id FROM idem.outbox WHERE intent_id <> %s FOR UPDATE", [last])
-        assert (await Sweeper(database, known, with_constants(SweeperSettings(), batch=100)).run_once()).swept == 1
+        assert (await rows.sweeper(batch=100).run_once()).swept == 1
         assert (await rows.row(last))["status"] == "unknown"
-        async with database.connection() as connection:
-            assert await sweep_expired(connection, known, batch=100) == []
-    assert (await Sweeper(database, known).run_once()).swept == 100
+        assert await rows.run(sweep_expired, rows.known, batch=100) == []
+    assert (await rows.sweep()).swept == 100
 
 
 @pytest.mark.parametrize("bad", [1, 100])
-async def test_a_row_that_cannot_be_written_stops_no_other(
-    rows: Any, database: Database, known: Catalogue, bad: int
-) -> None:
+async def test_a_row_that_cannot_be_written_stops_no_other(rows: Any, bad: int) -> None:
     """Hazard 20, IB-022: a page with a bad row is written one by one; a page of bad rows is passed by."""
-    await rows.run("ALTER TABLE idem.outbox ADD CONSTRAINT no CHECK (operation <> 'bad' OR status <> 'unknown')")
+    await rows.execute("ALTER TABLE idem.outbox ADD CONSTRAINT no CHECK (operation <> 'bad' OR status <> 'unknown')")
     await rows.claimed(bad, key="bad", operation="bad", left=-60)
     await rows.claimed(120, key="good")
-    sweeper = Sweeper(database, known, with_constants(SweeperSettings(), batch=100))
+    sweeper = rows.sweeper(batch=100)
     if bad == 100:
         with pytest.raises(psycopg.errors.CheckViolation):
             await sweeper.run_once()

@@ -4,19 +4,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from fix_settings import with_constants
 
 from idem import Answer
 from idem.errors import OperatorRefused
-from idem.outbox.config.settings import SweeperSettings
-from idem.outbox.database.pool import Database
-from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.operator.actions import cancel
 from idem.outbox.settle.proofs import apply
 from idem.outcomes import Outcome, Refused, Succeeded
-from idem.sweeper.daemon import Sweeper
 
 BOUNDED = {
     "idempotency_keys": "key_ttl and answer_ttl of its operation, then sweeper.tombstone_ttl",
@@ -109,19 +104,19 @@ async def age(rows: Any) -> None:
             await rows.unguarded(f"UPDATE idem.{table['name']} SET {table['moved']}")
 
 
-async def test_every_table_is_bounded_or_has_a_reason(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_every_table_is_bounded_or_has_a_reason(rows: Any) -> None:
     """Every table of the schema: a new one has to say here what bounds it."""
     tables = {row["relname"] for row in await rows.all(TABLES)}
     assert tables == BOUNDED.keys() | KEPT.keys() and BOUNDED.keys().isdisjoint(KEPT)
-    await rows.run(OLD_UUID7)
+    await rows.execute(OLD_UUID7)
     intents = [*await rows.completed(15, key="c"), *await rows.held(15, key="h")]
     for intent in intents:
         for statement in ABOUT:
-            await rows.run(statement, i=intent)
+            await rows.execute(statement, i=intent)
     for statement in ALONE:
-        await rows.run(statement)
+        await rows.execute(statement)
     assert min((await counted(rows)).values()) > 0
-    sweeper = Sweeper(database, known, with_constants(SweeperSettings(), batch=10))
+    sweeper = rows.sweeper(batch=10)
     for _ in range(5):
         await age(rows)
         assert not (await sweeper.run_once()).more
@@ -129,10 +124,10 @@ async def test_every_table_is_bounded_or_has_a_reason(rows: Any, database: Datab
     assert await rows.value("SELECT count(*) FROM idem.intents") == 30
 
 
-async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any) -> None:
     """P5: its client never came back, and nobody can take it up any more. What it was and how it left is on record."""
     (intent,) = await rows.held()
-    sweeper = Sweeper(database, known)
+    sweeper = rows.sweeper()
     for left in (0, 1):
         assert (await sweeper.run_once()).left == left
         if left == 0:
@@ -141,9 +136,9 @@ async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any, database: Dat
     assert await rows.statuses() == {}
     assert await rows.states() == {}
     assert await rows.value("SELECT state FROM idem.intents") == "failed_retryable"
-    async with database.connection() as connection:
+    async with rows.database.connection() as connection:
         with pytest.raises(OperatorRefused, match="stays failed_retryable: nothing happened, and its key has expired"):
-            await cancel(connection, known, intent, by="anna", reason="r", version=None)
+            await cancel(connection, rows.known, intent, by="anna", reason="r", version=None)
     (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE kind = 'left'")
     assert (seen["intent_id"], seen["source"], seen["from_status"], seen["to_status"]) == (
         intent,
@@ -153,11 +148,11 @@ async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any, database: Dat
     )
 
 
-async def test_a_key_that_is_refused_for_ever_lets_its_row_go(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_a_key_that_is_refused_for_ever_lets_its_row_go(rows: Any) -> None:
     """after_expiry = "refuse": the tombstone stays, the row does not."""
     await rows.held()
-    await rows.run("UPDATE idem.idempotency_keys SET refuse_after_expiry = true")
-    sweeper = Sweeper(database, known)
+    await rows.execute("UPDATE idem.idempotency_keys SET refuse_after_expiry = true")
+    sweeper = rows.sweeper()
     await sweeper.run_once()
     await rows.unguarded("UPDATE idem.idempotency_keys SET completed_at = completed_at - interval '31 days'")
     await rows.unguarded("UPDATE idem.outbox SET status_since = status_since - interval '31 days'")
@@ -165,7 +160,7 @@ async def test_a_key_that_is_refused_for_ever_lets_its_row_go(rows: Any, databas
     assert (await rows.states(), await rows.statuses()) == ({"expired": 1}, {})
 
 
-async def test_a_row_that_still_waits_for_something_stays(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_a_row_that_still_waits_for_something_stays(rows: Any) -> None:
     """A stored proof, an open entry, a redrive, lost commits, a quiet time, a step before it; and a key that lives."""
     made: dict[str, UUID] = {}
     for what in ("proof", "letter", "redrive", "doubt", "quiet", "step", "free"):
@@ -181,7 +176,7 @@ async def test_a_row_that_still_waits_for_something_stays(rows: Any, database: D
     ):  # fmt: skip
         await rows.unguarded(f"UPDATE idem.outbox SET {change} WHERE intent_id = %(i)s", i=made[what])
     await rows.unguarded("UPDATE idem.outbox SET status_since = status_since - interval '500 days'")
-    assert (await Sweeper(database, known).run_once()).left == 1
+    assert (await rows.sweep()).left == 1
     assert await rows.statuses() == {"held": 7}
     assert await rows.all("SELECT FROM idem.outbox WHERE intent_id = %(i)s", i=made["free"]) == []
 
@@ -189,19 +184,16 @@ async def test_a_row_that_still_waits_for_something_stays(rows: Any, database: D
 @pytest.mark.parametrize(
     ("said", "letters"), [(Succeeded("p-9"), ["conflict"]), (Refused(None), [])], ids=["succeeded", "refused"]
 )
-async def test_a_proof_that_comes_too_late_for_the_row_is_told(
-    rows: Any, database: Database, known: Catalogue, said: Outcome, letters: list[str]
-) -> None:
+async def test_a_proof_that_comes_too_late_for_the_row_is_told(rows: Any, said: Outcome, letters: list[str]) -> None:
     """P4: the client was told that nothing happened. A proof of the contrary opens a conflict, and changes no state."""
     (intent,) = await rows.held()
     row = (await rows.row(intent))["id"]
-    sweeper = Sweeper(database, known)
+    sweeper = rows.sweeper()
     for _ in range(3):
         await sweeper.run_once()
         await age(rows)
     assert await rows.statuses() == {}
     proof = StoredProof(await rows.value("SELECT gen_random_uuid()"), "webhook", said, Answer(201, b"late"))
-    async with database.connection() as connection:
-        await apply(connection, row, proof, Evidence("webhook", "proof", "succeeded"), known.require("pay.keyed"))
+    await rows.run(apply, row, proof, Evidence("webhook", "proof", "succeeded"), rows.known.require("pay.keyed"))
     assert await rows.letters(intent) == letters
     assert await rows.value("SELECT state FROM idem.intents") == "failed_retryable"

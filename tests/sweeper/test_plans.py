@@ -86,13 +86,13 @@ async def test_no_statement_reads_a_table_whole(rows: Any, db_url: str) -> None:
     """perf.md, trap 2: generic plans, without statistics, with fresh ones, and with those of an idle queue."""
     assert len(STATEMENTS) >= 12 and set(PICKS) <= set(STATEMENTS)
     for table in ("outbox", "idempotency_keys", "evidence", "requests", "intents"):
-        await rows.run(f"ALTER TABLE idem.{table} SET (autovacuum_enabled = off)")
+        await rows.execute(f"ALTER TABLE idem.{table} SET (autovacuum_enabled = off)")
     await rows.many(N)
     await rows.unguarded(HISTORY, n=N // 5)
     check(db_url, "never analyzed")
-    await rows.run("ANALYZE")
+    await rows.execute("ANALYZE")
     check(db_url, "analyzed while idle")
     await rows.unguarded(BUSY)
     check(db_url, "busy, analyzed while idle")
-    await rows.run("ANALYZE")
+    await rows.execute("ANALYZE")
     check(db_url, "analyzed while busy")

@@ -9,14 +9,11 @@ from typing import Any
 import psycopg
 from fix_accept import Acceptor
 from fix_database import engine_of
-from fix_settings import with_constants
 from fix_spine import catalogue as spine_catalogue
 from psycopg import AsyncConnection
 from sqlalchemy import Engine
 
 from idem.decisions import Accepted, Expired, InProgress, Retrying
-from idem.outbox.config.settings import SweeperSettings
-from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle import decide, gate, pages
@@ -25,7 +22,6 @@ from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.settle.results import Report
 from idem.outbox.settle.results import settle as settle_reports
 from idem.outcomes import Succeeded
-from idem.sweeper.daemon import Sweeper
 from idem.sweeper.retention import prune_keys
 
 ROUNDS = 150
@@ -56,16 +52,18 @@ async def read(connection: AsyncConnection[Any], rows: Any, intent: Any) -> Any:
     return found.row
 
 
-async def test_a_report_against_the_sweep_ends_each_claim_once(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_a_report_against_the_sweep_ends_each_claim_once(rows: Any) -> None:
     """IB-014: one end of a claim is written, by whoever was first; a report that is late settles as a proof."""
     ends: Counter[str] = Counter()
     intents = await rows.claimed(ROUNDS, left=-1)
-    async with database.connection() as worker, database.connection() as sweeper:
+    async with rows.database.connection() as worker, rows.database.connection() as sweeper:
         for intent in intents:
-            await rows.run("UPDATE idem.outbox SET claimed_until = now() + interval '1 hour' WHERE intent_id <> %(i)s"
-                           " AND status = 'claimed'", i=intent)  # fmt: skip
-            await rows.run("UPDATE idem.outbox SET claimed_until = now() WHERE intent_id = %(i)s", i=intent)
-            report = succeeded(await read(worker, rows, intent), known)
+            await rows.execute(
+                "UPDATE idem.outbox SET claimed_until = now() + interval '1 hour'"
+                " WHERE intent_id <> %(i)s AND status = 'claimed'", i=intent,
+            )  # fmt: skip
+            await rows.execute("UPDATE idem.outbox SET claimed_until = now() WHERE intent_id = %(i)s", i=intent)
+            report = succeeded(await read(worker, rows, intent), rows.known)
             barrier = asyncio.Barrier(2)
 
             async def reports(
@@ -76,7 +74,7 @@ async def test_a_report_against_the_sweep_ends_each_claim_once(rows: Any, databa
 
             async def sweeps(barrier: asyncio.Barrier = barrier, connection: Any = sweeper) -> Any:
                 await barrier.wait()
-                return await sweep_expired(connection, known, batch=10)
+                return await sweep_expired(connection, rows.known, batch=10)
 
             fates, swept = await asyncio.gather(reports(), sweeps())
             kinds = await rows.kinds(intent)
@@ -90,9 +88,7 @@ async def test_a_report_against_the_sweep_ends_each_claim_once(rows: Any, databa
     assert sum(ends.values()) == ROUNDS
 
 
-async def test_a_sweeper_that_stood_still_after_its_look_changes_nothing(
-    rows: Any, database: Database, known: Catalogue, monkeypatch: Any
-) -> None:
+async def test_a_sweeper_that_stood_still_after_its_look_changes_nothing(rows: Any, monkeypatch: Any) -> None:
     """IB-009: the worker completes between the sweeper's look and its lock, and between its decision and its write."""
     (intent,) = await rows.claimed()
     looked, go_on = asyncio.Event(), asyncio.Event()
@@ -104,23 +100,23 @@ async def test_a_sweeper_that_stood_still_after_its_look_changes_nothing(
         return await change(*arguments)
 
     monkeypatch.setattr(pages, "_change", stands_still)
-    async with database.connection() as worker, database.connection() as other:
+    async with rows.database.connection() as worker, rows.database.connection() as other:
         row = await read(worker, rows, intent)
-        sweeping = asyncio.create_task(sweep_expired(other, known, batch=10))
+        sweeping = asyncio.create_task(sweep_expired(other, rows.known, batch=10))
         await looked.wait()
-        assert set((await settle_reports(worker, [succeeded(row, known)])).values()) == {"settled"}
+        assert set((await settle_reports(worker, [succeeded(row, rows.known)])).values()) == {"settled"}
         history = await rows.kinds(intent)
         go_on.set()
         assert await sweeping == []
-        assert await gate.write(other, [decide.swept(row, (), known.require("pay.keyed"))]) == set()
+        assert await gate.write(other, [decide.swept(row, (), rows.known.require("pay.keyed"))]) == set()
     assert (await rows.key(intent))["state"] == "completed"
     assert await rows.kinds(intent) == history
 
 
-async def test_two_sweepers_at_once_sweep_each_row_once(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_two_sweepers_at_once_sweep_each_row_once(rows: Any) -> None:
     """IB-051: a thousand claims, no deadlock, each ended once."""
     await rows.claimed(1000)
-    sweepers = [Sweeper(database, known, with_constants(SweeperSettings(), batch=50)) for _ in range(2)]
+    sweepers = [rows.sweeper(batch=50) for _ in range(2)]
     results = await asyncio.gather(*(s.run_once() for s in sweepers))
     assert sum(r.swept for r in results) == 1000
     assert await rows.statuses() == {"unknown": 1000}
@@ -159,9 +155,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_sweeper_that_is_killed_in_a_pass_leaves_the_rest_to_another(
-    rows: Any, database: Database, known: Catalogue, db_url: str
-) -> None:
+async def test_a_sweeper_that_is_killed_in_a_pass_leaves_the_rest_to_another(rows: Any, db_url: str) -> None:
     """IB-019: what it had committed stays, what it held is free as soon as the server sees that it is gone."""
     await rows.claimed(100)
     process = await asyncio.to_thread(
@@ -175,7 +169,7 @@ async def test_a_sweeper_that_is_killed_in_a_pass_leaves_the_rest_to_another(
         assert process.stderr is not None
         assert await asyncio.to_thread(process.stderr.readline) == "in the middle\n"
         assert await rows.statuses() == {"claimed": 80, "unknown": 20}
-        other = Sweeper(database, known, with_constants(SweeperSettings(), batch=20))
+        other = rows.sweeper(batch=20)
         assert (await other.run_once()).swept == 60
     finally:
         process.kill()
@@ -192,16 +186,16 @@ async def test_a_sweeper_that_is_killed_in_a_pass_leaves_the_rest_to_another(
     assert await rows.value("SELECT count(*) FROM idem.evidence WHERE kind = 'swept'") == 100
 
 
-async def test_three_pruners_at_once(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_three_pruners_at_once(rows: Any) -> None:
     """IB-051: keys at rest, settled keys and tombstones; no deadlock, each handled once."""
     await rows.completed(2000, key="settled")
     await rows.held(1000, key="at rest")
     tombstones = await rows.completed(1000, key="tombstone")
-    await rows.run(
+    await rows.execute(
         "UPDATE idem.idempotency_keys SET state = 'expired', response_status = NULL, response_headers = NULL,"
         " response_body = NULL WHERE intent_id = ANY (%(i)s)", i=tombstones,
     )  # fmt: skip
-    pruners = [Sweeper(database, known, with_constants(SweeperSettings(), batch=100)) for _ in range(3)]
+    pruners = [rows.sweeper(batch=100) for _ in range(3)]
     results = await asyncio.gather(*(p.run_once() for p in pruners))
     assert (sum(r.expired for r in results), sum(r.deleted for r in results)) == (3000, 1000)
     assert await rows.states() == {"expired": 3000}
@@ -220,17 +214,15 @@ def accept(engine: Engine, acceptor: Acceptor, key: str) -> Any:
         return acceptor.accept(connection, "t", "pay.keyed", key, {"amount": 1})
 
 
-async def test_a_key_that_is_accepted_while_its_tombstone_goes(
-    rows: Any, database: Database, known: Catalogue, db_url: str
-) -> None:
+async def test_a_key_that_is_accepted_while_its_tombstone_goes(rows: Any, db_url: str) -> None:
     """IB-137, hazard 19: two callers at once are told `expired`, or one of them is the new operation; none fails."""
     engine, acceptor = accepting(db_url)
     seen: Counter[str] = Counter()
     for round_ in range(25):
         key = f"k{round_}"
         first = await asyncio.to_thread(accept, engine, acceptor, key)
-        await rows.run(DONE, i=first.intent_id)
-        async with database.connection() as connection:
+        await rows.execute(DONE, i=first.intent_id)
+        async with rows.database.connection() as connection:
             assert await prune_keys(connection, batch=10, tombstone_ttl=0) == {"expired": 1, "deleted": 0, "left": 0}
             deleted, *decisions = await asyncio.gather(
                 prune_keys(connection, batch=10, tombstone_ttl=0),
@@ -249,16 +241,14 @@ async def test_a_key_that_is_accepted_while_its_tombstone_goes(
     assert sum(seen.values()) == 50
 
 
-async def test_a_client_that_retries_while_its_key_expires(
-    rows: Any, database: Database, known: Catalogue, db_url: str
-) -> None:
+async def test_a_client_that_retries_while_its_key_expires(rows: Any, db_url: str) -> None:
     """The key goes back to work or expires: never a row at work whose key is gone."""
     engine, acceptor = accepting(db_url)
     for round_ in range(25):
         key = f"k{round_}"
         intent = (await asyncio.to_thread(accept, engine, acceptor, key)).intent_id
-        await rows.run(RESTS, i=intent)
-        async with database.connection() as connection:
+        await rows.execute(RESTS, i=intent)
+        async with rows.database.connection() as connection:
             pruned, decision = await asyncio.gather(
                 prune_keys(connection, batch=10, tombstone_ttl=60), asyncio.to_thread(accept, engine, acceptor, key)
             )
@@ -271,14 +261,12 @@ async def test_a_client_that_retries_while_its_key_expires(
             assert isinstance(decision, Retrying)
 
 
-async def test_a_tombstone_that_is_being_deleted_still_answers(
-    rows: Any, database: Database, known: Catalogue, db_url: str
-) -> None:
+async def test_a_tombstone_that_is_being_deleted_still_answers(rows: Any, db_url: str) -> None:
     """Hazards 19, 23: nobody waits for the sweeper's transaction."""
     engine, acceptor = accepting(db_url)
     first = await asyncio.to_thread(accept, engine, acceptor, "k")
-    await rows.run(DONE, i=first.intent_id)
-    await Sweeper(database, known).run_once()
+    await rows.execute(DONE, i=first.intent_id)
+    await rows.sweep()
     with psycopg.connect(db_url) as deleting:
         deleting.execute("DELETE FROM idem.idempotency_keys")
         decision = await asyncio.wait_for(asyncio.to_thread(accept, engine, acceptor, "k"), 10)

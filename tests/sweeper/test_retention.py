@@ -4,29 +4,23 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_settings import with_constants
 
 from idem import Answer
 from idem.outbox.config.settings import SweeperSettings
-from idem.outbox.database.pool import Database
-from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.proofs import apply
 from idem.outcomes import Succeeded
-from idem.sweeper.daemon import Sweeper
 
 PAST = "UPDATE idem.idempotency_keys SET expires_at = statement_timestamp() - interval '1 second'"
 AGE = "SELECT extract(epoch FROM expires_at - statement_timestamp())::float8 FROM idem.idempotency_keys"
 
 
 @pytest.mark.parametrize("state", ["completed", "failed_retryable"])
-async def test_a_key_past_its_time_becomes_a_tombstone_and_then_goes(
-    rows: Any, database: Database, known: Catalogue, state: str
-) -> None:
+async def test_a_key_past_its_time_becomes_a_tombstone_and_then_goes(rows: Any, state: str) -> None:
     """Hazards 19, 25: the answer goes first, the intent keeps its own state, and both steps are on record."""
     (intent,) = await (rows.completed() if state == "completed" else rows.held())
-    sweeper = Sweeper(database, known, SweeperSettings(tombstone_ttl=86400))
+    sweeper = rows.sweeper(SweeperSettings(tombstone_ttl=86400))
     done = await sweeper.run_once()
     assert (done.expired, done.deleted) == (1, 0)
     key = await rows.key(intent)
@@ -40,7 +34,7 @@ async def test_a_key_past_its_time_becomes_a_tombstone_and_then_goes(
         intent, "sweeper", state, "expired",
     )  # fmt: skip
     assert (await sweeper.run_once()).deleted == 0
-    await rows.run(PAST)
+    await rows.execute(PAST)
     assert (await sweeper.run_once()).deleted == 1
     assert await rows.states() == {}
     assert await rows.value("SELECT state FROM idem.intents") == state
@@ -48,13 +42,13 @@ async def test_a_key_past_its_time_becomes_a_tombstone_and_then_goes(
     assert [kind for kind in await rows.kinds(intent) if kind != "accepted"] == ["expired", "deleted", *left]
 
 
-async def test_a_key_inside_its_time_is_kept(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_a_key_inside_its_time_is_kept(rows: Any) -> None:
     await rows.completed(key="c", left=60)
     await rows.held(key="h", left=60)
-    assert (await Sweeper(database, known).run_once()).expired == 0
+    assert (await rows.sweep()).expired == 0
 
 
-async def test_what_is_open_is_never_expired_or_deleted(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_what_is_open_is_never_expired_or_deleted(rows: Any) -> None:
     """IB-050, hazards 6, 19: running, unknown, dead-lettered, about to be redriven, proven, or half done."""
     await rows.queued(key="running")
     await rows.claimed(key="claimed", left=60)
@@ -67,12 +61,12 @@ async def test_what_is_open_is_never_expired_or_deleted(rows: Any, database: Dat
     (proven,) = await rows.held(key="proven")
     await rows.prove(proven, "succeeded")
     (half,) = await rows.held(key="half done", left=60)
-    await rows.run("ALTER TABLE idem.outbox DISABLE TRIGGER USER")
-    await rows.run("UPDATE idem.outbox SET step = 2 WHERE intent_id = %(i)s", i=half)
-    sweeper = Sweeper(database, known)
+    await rows.execute("ALTER TABLE idem.outbox DISABLE TRIGGER USER")
+    await rows.execute("UPDATE idem.outbox SET step = 2 WHERE intent_id = %(i)s", i=half)
+    sweeper = rows.sweeper()
     assert (await sweeper.run_once()).expired == 1  # the tombstone alone
     await rows.bury(tombstone)
-    await rows.run(PAST)
+    await rows.execute(PAST)
     for _ in range(2):
         done = await sweeper.run_once()
         assert (done.expired, done.deleted) == (0, 0)
@@ -81,14 +75,12 @@ async def test_what_is_open_is_never_expired_or_deleted(rows: Any, database: Dat
     }  # fmt: skip
 
 
-async def test_rows_and_keys_that_others_hold_are_passed_by(
-    rows: Any, database: Database, known: Catalogue, db_url: str
-) -> None:
+async def test_rows_and_keys_that_others_hold_are_passed_by(rows: Any, db_url: str) -> None:
     """Never blocking live traffic, never blocked by it, and IB-022."""
     await rows.held(100, key="held", left=-60)
     await rows.completed(100, key="locked", left=-60)
     await rows.completed(20, key="free")
-    sweeper = Sweeper(database, known, with_constants(SweeperSettings(), batch=100))
+    sweeper = rows.sweeper(batch=100)
     with psycopg.connect(db_url) as other:
         other.execute("SELECT id FROM idem.outbox FOR UPDATE")
         other.execute("SELECT 1 FROM idem.idempotency_keys WHERE idempotency_key LIKE 'locked%' FOR UPDATE")
@@ -96,16 +88,14 @@ async def test_rows_and_keys_that_others_hold_are_passed_by(
     assert (await sweeper.run_once()).expired == 200
 
 
-async def test_a_late_proof_after_expiry_still_settles_the_intent(
-    rows: Any, database: Database, known: Catalogue
-) -> None:
+async def test_a_late_proof_after_expiry_still_settles_the_intent(rows: Any) -> None:
     """Hazard 19: the tombstone stays as it is."""
     (intent,) = await rows.held()
-    await Sweeper(database, known).run_once()
+    await rows.sweep()
     proof = StoredProof(await rows.value("SELECT gen_random_uuid()"), "webhook", Succeeded("p"), Answer(201, b"late"))
-    async with database.connection() as connection:
+    async with rows.database.connection() as connection:
         row = await rows.row(intent)
         evidence = Evidence("webhook", "proof", "succeeded")
-        assert await apply(connection, row["id"], proof, evidence, known.require("pay.keyed")) == "applied"
+        assert await apply(connection, row["id"], proof, evidence, rows.known.require("pay.keyed")) == "applied"
     assert await rows.value("SELECT state FROM idem.intents") == "completed"
     assert (await rows.key(intent))["state"] == "expired"

@@ -18,8 +18,7 @@ def gauge(name: str, lane: str, **labels: str) -> float | None:
 
 
 async def report(desk: Desk) -> None:
-    async with desk.spine.database.connection() as connection:
-        await ages.report(connection, KNOWN)
+    await desk.spine.run(ages.report, KNOWN)
 
 
 async def test_ages_letters_and_windows_say_of_which_lane_they_are(desk: Desk) -> None:
@@ -60,8 +59,7 @@ async def test_status_shows_rate_breaker_and_what_to_type_next(desk: Desk) -> No
     for _ in range(20):
         await asyncio.sleep(0)
         fail(lane.lane.breaker)
-    async with desk.spine.database.connection() as connection:
-        await worker.life.beat(connection)
+    await desk.spine.run(worker.life.beat)
     found = (await desk.cli("status", "--json")).data
     (row,) = [each for each in found["lanes"] if each["provider"] == "keyed"]
     assert row["breakers_open"] == 1

@@ -9,6 +9,7 @@ from urllib.request import urlopen
 import pytest
 from fix_desk import Desk
 from fix_line import target, through
+from fix_waiting import until
 
 from idem.outbox.values import clock
 from idem.testing.proxy import Proxy
@@ -35,10 +36,7 @@ async def test_ib_142_an_outage_is_a_line_a_minute_and_metrics_answer(
             )
 
         try:
-            for _ in range(200):
-                if await desk.spine.all("SELECT 1 FROM idem.daemons WHERE last_pass_at IS NOT NULL"):
-                    break
-                await asyncio.sleep(0.1)
+            await until(lambda: desk.spine.all("SELECT FROM idem.daemons WHERE last_pass_at IS NOT NULL"))
             await proxy.stop()
             ends = clock.boottime() + AWAY
             while clock.boottime() < ends:

@@ -7,18 +7,17 @@ from uuid import UUID
 
 import pytest
 from fix_accept import Acceptor
+from fix_database import engine_of
 from fix_desk import Desk
 from fix_spine import Spine, catalogue
 from fix_webhooks import event, hooking
 from settling.shop import use
-from sqlalchemy import create_engine
 from structlog.testing import capture_logs
 
 from idem.decisions import Accepted
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.operator import confirmation
 from idem.outbox.providers import tracing
-from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -42,7 +41,7 @@ async def watched(spine: Spine) -> AsyncIterator[list[bytes]]:
 
 
 def accepted(spine: Spine, traceparent: str | None) -> UUID:
-    engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"))
+    engine = engine_of(spine.url)
     with engine.begin() as connection:
         decision = spine.acceptor.accept(connection, "t", "pay.keyed", "k1", {"amount": 100}, traceparent=traceparent)
     engine.dispose()
@@ -95,8 +94,7 @@ async def test_an_operators_look_carries_it_too(spine: Spine) -> None:
     async with watched(spine) as sent:
         intent = accepted(spine, TRACE)
         await unknown(spine, intent)
-        async with spine.database.connection() as connection:
-            await confirmation.ask(connection, spine.catalogue, intent, None)
+        await spine.run(confirmation.ask, spine.catalogue, intent, None)
     assert sent
     assert traces(sent) == [(b"GET", TRACE.encode())] * len(sent)
 
@@ -108,7 +106,7 @@ async def unknown(spine: Spine, intent: UUID) -> None:
         " claimed_at = now(), claimed_until = now() - interval '1 s', first_sent_at = now() WHERE intent_id = %(i)s"
         " RETURNING id", i=intent,
     )  # fmt: skip
-    await Sweeper(spine.database, spine.catalogue).run_once()
+    await spine.sweep()
 
 
 async def test_a_contract_may_switch_it_off(spine: Spine) -> None:

@@ -17,7 +17,6 @@ from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import decide
 from idem.outbox.settle.proofs import change_one
 from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Succeeded
-from idem.sweeper.daemon import Sweeper
 
 KEY = "customer@example.org"
 HASH = hashlib.sha256(KEY.encode()).hexdigest()[:16]
@@ -54,13 +53,12 @@ async def test_every_change_on_record_has_one_line_of_its_own(desk: Desk) -> Non
         await spine.reconcile(after=600, hasten=True)
         await desk.awaiting("awaiting")
         await desk.live("swept")
-        await spine.advance(31)
-        await Sweeper(spine.database, spine.catalogue).run_once()
+        await spine.sweep(after=31)
         cancelled = await desk.pending("cancelled")
         await desk.act("cancel", cancelled)
         await desk.act("redrive", unknown) if (await desk.state(unknown))[0] == "failed_retryable" else None
         await spine.all("UPDATE idem.idempotency_keys SET expires_at = created_at RETURNING 1 AS x")
-        await Sweeper(spine.database, spine.catalogue).run_once()
+        await spine.sweep()
     moved = transitions(lines)
     on_record = await recorded(desk)
     assert sorted(map(str, map(told, moved))) == sorted(map(str, on_record))

@@ -9,7 +9,6 @@ from uuid import UUID
 from fix_webhooks import Hooks, serving
 
 from idem.outbox.domain.contract import EventRule
-from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says
 from idem.outbox.values import json_pointer
 
@@ -25,12 +24,9 @@ REFUNDED = Rule(
 
 @contextlib.asynccontextmanager
 async def knowing_refunds(hooks: Hooks, *, fetch: bool) -> AsyncIterator[None]:
-    known = hooks.spine.catalogue
-    keyed = known.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
+    keyed = hooks.spine.provider("keyed")
     contract = replace(keyed.contract, event=EventRule(fetch=fetch))
-    keyed = replace(keyed, outcome=(REFUNDED, *keyed.outcome), contract=contract)
-    hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
+    hooks.spine.change("keyed", outcome=(REFUNDED, *keyed.outcome), contract=contract)
     async with serving(hooks.spine.url, hooks.spine.catalogue) as url:
         hooks.http.base_url = url
         yield

@@ -43,9 +43,7 @@ async def again(spine: Spine) -> None:
 
 
 def reading(spine: Spine, **changes: Any) -> None:
-    known = spine.catalogue
-    keyed = replace(known.providers["keyed"], events=READER.model_copy(update=changes))  # type: ignore[type-var, call-arg]
-    spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
+    spine.change("keyed", events=READER.model_copy(update=changes))
 
 
 async def test_an_event_that_the_contract_cannot_read_for_a_while_is_not_lost(hooks: Hooks) -> None:
@@ -62,17 +60,14 @@ async def test_an_event_that_the_contract_cannot_read_for_a_while_is_not_lost(ho
     assert await spine.all("SELECT 1 FROM idem.dead_letters") == []
     reading(spine)
     await again(spine)
-    letter = await spine.one("SELECT reason FROM idem.dead_letters")
-    assert letter["reason"] == "unmatched_webhook"
+    assert await spine.value("SELECT reason FROM idem.dead_letters") == "unmatched_webhook"
 
 
 async def fetching(hooks: Hooks, stack: AsyncExitStack) -> None:
     """The provider is asked before it is believed."""
-    known = hooks.spine.catalogue
-    keyed = known.providers["keyed"]
+    keyed = hooks.spine.provider("keyed")
     contract = replace(keyed.contract, event=EventRule(fetch=True))
-    keyed = replace(keyed, contract=contract)  # type: ignore[type-var]
-    hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
+    hooks.spine.change("keyed", contract=contract)
     hooks.http.base_url = await stack.enter_async_context(serving(hooks.spine.url, hooks.spine.catalogue))
 
 
@@ -135,8 +130,7 @@ async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hook
             await spine.advance(200)
         assert (await hooks.desk.state(intent), len(sends(spine))) == (("in_progress", "unfrozen"), 1)
         assert await spine.letters(intent) == ["handler_failed"]
-        with pytest.raises(OperatorRefused, match="an unconfirmed event"):
-            await hooks.desk.act("cancel", intent)
+        await hooks.desk.refuses("an unconfirmed event", "cancel", intent)
         await hooks.desk.act("cancel", intent, know_it_did_not_happen=True)
         assert await hooks.desk.state(intent) == ("completed", None)
         await again(spine)
@@ -153,8 +147,7 @@ async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
     success = StoredProof(uuid4(), "worker", Succeeded("pay_1"), Answer(201, b"{}"), 201, 1)
 
     async def late() -> str:
-        async with spine.database.connection() as connection:
-            return await proofs.apply(connection, row["id"], success, Evidence("worker", "late_result"), terms)
+        return await spine.run(proofs.apply, row["id"], success, Evidence("worker", "late_result"), terms)
 
     async with spine.database.connection() as connection, connection.transaction():
         refunded = Evidence("webhook", "later_fact", reference="pay_1")
@@ -167,8 +160,7 @@ async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
         await asyncio.sleep(0.2)
     assert await meeting == "applied"
     assert await hooks.desk.state(intent) == ("completed", None)
-    kinds = await spine.all("SELECT type FROM idem.events WHERE aggregateid = %(i)s ORDER BY number", i=intent)
-    assert [each["type"] for each in kinds] == ["rested", "later_fact", "corrected"]
+    assert await spine.events(intent) == ["rested", "later_fact", "corrected"]
 
 
 async def test_a_later_fact_waits_for_nobody_who_holds_the_row(hooks: Hooks) -> None:

@@ -148,8 +148,7 @@ async def between(spine: Spine, monkeypatch: pytest.MonkeyPatch, source: str, pr
 async def keep(spine: Spine, row_id: UUID, source: str, proof: Proof) -> None:
     attempt = 1 if source == "worker" else None
     found = StoredProof(uuid4(), source, proof, Answer(201, b"{}"), 201, attempt)
-    async with spine.database.connection() as connection:
-        assert await store(connection, row_id, found, Evidence(source, "late_result", seen=Seen(201))) == "stored"
+    assert await spine.run(store, row_id, found, Evidence(source, "late_result", seen=Seen(201))) == "stored"
 
 
 @pytest.mark.parametrize("proof", [Succeeded("pay_1"), Refused("pay_1")])
@@ -171,8 +170,7 @@ async def test_what_an_event_shows_against_the_cancel_is_for_a_person(
 ) -> None:
     """Nobody can tell whether it was before the cancel or after it."""
     intent = await between(spine, monkeypatch, "webhook", Succeeded("pay_1"))
-    assert (await spine.row(intent))["status"] == "unknown"
-    assert await spine.letters(intent) == ["conflict"]
+    await spine.expect(intent, status="unknown", letters=["conflict"])
 
 
 @pytest.mark.parametrize("proof", [Succeeded("pay_1"), Refused("pay_1")])

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from fix_desk import Desk
 from fix_spine import Spine
+from fix_waiting import running, until
 from fix_webhooks import READER, Hooks, event, serving
 
 from idem.decisions import Retrying
@@ -251,10 +252,8 @@ async def test_an_object_that_no_rule_knows_calls_a_person_and_is_asked_on(desk:
     intent, reference = await lost(fetching)
     spine = fetching.spine
     assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
-    keyed = spine.catalogue.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
     known = spine.catalogue
-    spine.catalogue = replace(known, providers={**known.providers, "keyed": replace(keyed, outcome=())})
+    spine.change("keyed", outcome=())
     await spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     for _ in range(3):
         assert await spine.letters(intent) == []
@@ -289,21 +288,13 @@ async def test_an_unmatched_event_that_finds_its_call_is_fetched_too(fetching: H
 
 async def test_the_daemon_fetches_without_being_told(fetching: Hooks) -> None:
     intent, reference = await lost(fetching)
-    spine, stop = fetching.spine, asyncio.Event()
+    spine = fetching.spine
     await spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     settings = ReconcilerSettings(lease=30, interval=0.1)
-    one = Reconciler(spine.database, spine.catalogue, settings, slots=2, margin=1)
-    running = asyncio.create_task(one.run(stop))
-    try:
+    async with running(Reconciler(spine.database, spine.catalogue, settings, slots=2, margin=1)):
         assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
-        for _ in range(200):
-            if await fetching.desk.state(intent) == DONE:
-                break
-            await asyncio.sleep(0.05)
-        assert await fetching.desk.state(intent) == DONE
-    finally:
-        stop.set()
-        await asyncio.wait_for(running, 30)
+        await until(lambda: spine.all("SELECT FROM idem.intents WHERE state = 'completed'"))
+    assert await fetching.desk.state(intent) == DONE
 
 
 async def test_a_hint_whose_answer_cannot_be_rendered_stays(fetching: Hooks) -> None:

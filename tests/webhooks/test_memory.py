@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from fix_desk import Desk
 from fix_settings import with_constants
+from fix_waiting import until
 from fix_webhooks import Hooks, event, hooking, secret, signed, with_events
 
 from idem.outbox.config.http_settings import EndpointSettings
@@ -91,9 +92,7 @@ async def test_the_longest_on_their_way_are_503_and_an_honest_sender_is_served(s
     # What it needs is taken from those that have been on their way the longest.
     padded = {**event(None), "padding": "x" * (MIB - 1000)}
     assert (await hooks.send(padded, "evt_1")).json()["verdict"] == "unmatched"
-    async with asyncio.timeout(60):
-        while held.used % PART:
-            await asyncio.sleep(0.01)
+    await until(lambda: held.used % PART == 0)
     left = held.used // PART
     assert 0 < left < ROOM // PART
     for sender in senders[:-left]:

@@ -102,8 +102,7 @@ async def test_ib_106_it_is_stored_and_the_provider_is_asked(hooks: Hooks, away:
     assert await hooks.desk.state(intent) == UNKNOWN
     kept = await hooks.kept()
     assert (kept["out_of_time"], kept["intent_id"]) == (True, intent)
-    body = await hooks.spine.one("SELECT body FROM idem.webhook_bodies")
-    assert json.loads(bytes(body["body"])) == content
+    assert json.loads(bytes(await hooks.spine.value("SELECT body FROM idem.webhook_bodies"))) == content
     assert counted() == before + 1
     assert (await hooks.spine.reconcile()).events == 1
     assert await hooks.desk.state(intent) == DONE
@@ -234,8 +233,7 @@ async def test_a_later_fact_is_told_once_though_its_event_is_forgotten(hooks: Ho
             await connection.execute("DELETE FROM idem.webhook_bodies")
             await connection.execute("DELETE FROM idem.webhook_events")
         assert await send(hooks, content, away=DAY) == "agrees"
-        told = await hooks.spine.all("SELECT type FROM idem.events WHERE aggregateid = %(i)s ORDER BY number", i=intent)
-        assert [each["type"] for each in told] == ["completed", "later_fact"]
+        assert await hooks.spine.events(intent) == ["completed", "later_fact"]
 
 
 async def test_what_is_not_genuine_is_401_whatever_its_time(hooks: Hooks) -> None:

@@ -17,6 +17,7 @@ from fix_api import client
 from fix_desk import Desk
 from fix_server import KEPT
 from fix_settings import with_constants
+from fix_waiting import until
 from fix_webhooks import OTHERS, READER, SCHEME, Hooks, event, secret, serving, signed, with_events
 
 from idem.outbox.api.large_bodies import HEAVY, UNVERIFIED
@@ -114,9 +115,7 @@ async def test_an_address_waits_for_one_delivery_of_another_at_most(desk: Desk) 
         many = [asyncio.create_task(hooks.post(flood, headers, "/webhooks/keyed")) for _ in range(9)]
         await happens(scheme.begun)
         one = asyncio.create_task(hooks.post(good, signed(good, "evt_1", key=OTHERS), "/webhooks/keyed/other"))
-        async with asyncio.timeout(60):
-            while len(UNVERIFIED._turns) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(UNVERIFIED._turns) >= 2)
         scheme.let.set()
         assert (await one).status_code == 200
         assert {answer.status_code for answer in await asyncio.gather(*many)} == {401}

@@ -10,7 +10,6 @@ from fix_webhooks import Hooks, serving
 
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.providers.deployment_tag import DeploymentTag
-from idem.outbox.providers.http import HttpProvider
 
 DAYS = 86400.0
 
@@ -27,12 +26,9 @@ async def changed(hooks: Hooks) -> AsyncIterator[Change]:
     opened: list[Any] = []
 
     async def change(rule: EventRule = USUAL, *, dedicated: bool = False, tag: DeploymentTag | None = None) -> None:
-        known = hooks.spine.catalogue
-        keyed = known.providers["keyed"]
-        assert isinstance(keyed, HttpProvider)
+        keyed = hooks.spine.provider("keyed")
         contract = replace(keyed.contract, event=rule, dedicated_account=dedicated, deployment="test")
-        keyed = replace(keyed, contract=contract, tag=tag)
-        hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
+        hooks.spine.change("keyed", contract=contract, tag=tag)
         opened.append(serving(hooks.spine.url, hooks.spine.catalogue))
         hooks.http.base_url = await opened[-1].__aenter__()
 
@@ -48,6 +44,12 @@ async def grow_old(hooks: Hooks, days: float = 1.1) -> None:
             "UPDATE idem.webhook_events SET received_at = now() - make_interval(secs => %s)", (days * DAYS,)
         )
         await connection.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
+
+
+async def given_up(hooks: Hooks, days: float = 1.1) -> None:
+    """The events are so old when the reconciler comes."""
+    await grow_old(hooks, days)
+    await hooks.spine.reconcile()
 
 
 async def letters(hooks: Hooks) -> list[dict[str, Any]]:

@@ -1,0 +1,99 @@
+"""What stands in the tables of a test's database: each look and each change has a connection of its own."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
+
+from psycopg.rows import dict_row
+
+from idem.outbox.database.pool import Database
+from idem.testing import stepping
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
+
+@dataclass
+class Tables:
+    """`advance` moves every time of every row into the past, as if it had passed."""
+
+    database: Database
+
+    async def run(
+        self, function: Callable[Concatenate[Any, Given], Awaitable[Made]], *args: Given.args, **named: Given.kwargs
+    ) -> Made:
+        """What this function makes of a connection."""
+        async with self.database.connection() as connection:
+            return await function(connection, *args, **named)
+
+    async def advance(self, seconds: float) -> None:
+        """Let `seconds` pass for every row."""
+        await self.run(stepping.advance, seconds)
+
+    async def all(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
+        async with self.database.connection() as connection:
+            cursor = connection.cursor(row_factory=dict_row)
+            return await (await cursor.execute(sql, parameters)).fetchall()
+
+    async def one(self, sql: str, **parameters: Any) -> dict[str, Any]:
+        rows = await self.all(sql, **parameters)
+        assert len(rows) == 1, rows
+        return rows[0]
+
+    async def lacks(self, rows: str, **parameters: Any) -> bool:
+        """Whether there is no row; `rows` begins with FROM."""
+        return not await self.all(f"SELECT {rows}", **parameters)
+
+    async def value(self, sql: str, **parameters: Any) -> Any:
+        (only,) = (await self.one(sql, **parameters)).values()
+        return only
+
+    async def column(self, sql: str, **parameters: Any) -> list[Any]:
+        """The first value of every row."""
+        return [next(iter(row.values())) for row in await self.all(sql, **parameters)]
+
+    async def execute(self, sql: str, parameters: Any = None, **named: Any) -> None:
+        async with self.database.connection() as connection:
+            await connection.execute(sql, parameters or named or None)
+
+    async def row(self, intent: UUID) -> dict[str, Any]:
+        return await self.one("SELECT * FROM idem.outbox WHERE intent_id = %(i)s", i=intent)
+
+    async def row_if_any(self, intent: UUID) -> dict[str, Any] | None:
+        rows = await self.all("SELECT * FROM idem.outbox WHERE intent_id = %(i)s", i=intent)
+        return rows[0] if rows else None
+
+    async def key(self, intent: UUID) -> dict[str, Any]:
+        return await self.one("SELECT * FROM idem.idempotency_keys WHERE intent_id = %(i)s", i=intent)
+
+    async def letters(self, intent: UUID, *, open: bool = True) -> list[str]:
+        return await self.column(
+            "SELECT reason FROM idem.dead_letters WHERE intent_id = %(i)s AND (resolved_at IS NULL) = %(o)s"
+            " ORDER BY reason", i=intent, o=open,
+        )  # fmt: skip
+
+    async def events(self, intent: UUID) -> list[str]:
+        """The types of its events, in their order."""
+        return await self.column("SELECT type FROM idem.events WHERE aggregateid = %(i)s ORDER BY number", i=intent)
+
+    async def evidence(self, intent: UUID) -> list[tuple[str, str, str | None]]:
+        rows = await self.all(
+            "SELECT source, kind, outcome FROM idem.evidence WHERE intent_id = %(i)s ORDER BY id", i=intent
+        )
+        return [(row["source"], row["kind"], row["outcome"]) for row in rows]
+
+    async def expect(self, intent: UUID, **expected: Any) -> None:
+        """The row of this intent has these columns.
+
+        `state` is the intent's, `key` the state of its key, `letters` its open dead letters. A row that has left has
+        the status None.
+        """
+        found = await self.row_if_any(intent) or {"status": None}
+        if "state" in expected:
+            found["state"] = await self.value("SELECT state FROM idem.intents WHERE id = %(i)s", i=intent)
+        if "key" in expected:
+            found["key"] = (await self.key(intent))["state"]
+        if "letters" in expected:
+            found["letters"] = await self.letters(intent)
+        assert {name: found.get(name, "no row") for name in expected} == expected

@@ -1,4 +1,4 @@
-"""Bodies that no call could ever have: what is constant in one is rendered, and a place stands for whatever fits."""
+"""Finds bodies that no call could have: it renders the constant parts, and takes any fitting value for a place."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _check_cancel(findings: Findings, name: str, provider: ProviderSettings) -> 
 
 
 def _sure(tag: DeploymentTag, operation: OperationSettings) -> DeploymentTag | None:
-    """The tag, if it belongs into this body whatever stands in the places of the path."""
+    """The tag, if it belongs into this body for every value of the places in the path."""
     words = {"x", *(word for pattern in tag.not_in for word in path_patterns.split(pattern.removeprefix("!")))}
     return tag if all(tag.belongs(_path(operation, word)) for word in words) else None
 

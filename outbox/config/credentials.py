@@ -19,7 +19,7 @@ SENDABLE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 """What a header can carry: visible ASCII, spaces only inside."""
 
 LARGEST: Final = 65_536
-"""Bytes of a secret's file: whoever names another file by mistake hears it."""
+"""Bytes of a secret's file. A larger file was named by mistake, and idem says so."""
 
 Loc: TypeAlias = tuple[str, ...]
 

@@ -37,8 +37,8 @@ class ListenSettings(Section):
 
     host: str = Field(
         default="127.0.0.1",
-        description="Address to listen on; default 127.0.0.1, this machine alone. Whoever deploys it behind a proxy "
-        "or in a container changes it.",
+        description="Address to listen on; default 127.0.0.1, this machine alone. Change it behind a proxy or in a "
+        "container.",
     )
     port: Port = 8080
     pool: Pool = 10

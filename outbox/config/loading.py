@@ -66,7 +66,7 @@ def load(
     """Read `path` (else IDEM_CONFIG, else ./idem.toml) and the `IDEM_…` variables of `env`.
 
     `providers` are tables beside those of the file, as Python code defines them. `accepting`: for a process that only
-    accepts, and so needs no credentials. `optional`: a file that nobody named need not be there.
+    accepts, and so needs no credentials. `optional`: the default file need not exist.
 
     Raises ConfigError with every mistake at once; each names the setting and what to do.
     """
@@ -92,7 +92,7 @@ def explain(path: Path | str | None = None, env: Mapping[str, str] = os.environ)
 def database_address(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> Address:
     """The database's address alone: from IDEM_DATABASE_URL, else from [database] of the file.
 
-    Who only looks at the database needs no provider's credentials, and no mistake elsewhere in the file stops him.
+    A command that only reads the database needs no credentials, and works with a mistake elsewhere in the file.
     Raises ConfigError.
     """
     found = source.find(path, env)

@@ -35,7 +35,7 @@ def _compiles(ours: frozenset[str]) -> AfterValidator:
 
 
 class AnswerTemplate(Section):
-    """What the client is told, rendered from the outcome and stored for ever."""
+    """The answer to the client: rendered from the outcome, and never changed once it is stored."""
 
     status: int = Field(ge=200, le=499, description="HTTP status of the answer; 5xx are never stored.")
     body: Annotated[Any, _compiles(IN_ANSWER)] = Field(
@@ -56,7 +56,7 @@ class AnswerTemplate(Section):
 
 
 class InterimTemplate(Section):
-    """What the client is told while the provider has the object and its end is to come."""
+    """The answer to the client while the provider has the object and has not finished it."""
 
     body: Annotated[Any, _compiles(IN_INTERIM)] = Field(
         description="JSON with places {idem.reference}, {idem.status} and the fields of the outcome, e.g. {redirect?}; "
@@ -145,7 +145,7 @@ class OperationSettings(Section):
     )
     while_running: Literal["conflict", "accepted"] = Field(
         default="conflict",
-        description='What the same request hears while the first one runs: "conflict" (default) 409, as the draft '
+        description='What the same request gets while the first one runs: "conflict" (default) 409, as the draft '
         'says, or "accepted" 202.',
     )
     after_expiry: Literal["new", "refuse"] = Field(
@@ -157,7 +157,7 @@ class OperationSettings(Section):
         default=None,
         description='When the key is complete: "exists": as soon as the provider has the object, also where it is '
         'pending or a rule says answer; later ends of it are later facts. "final": at its end; until then the client '
-        "hears 202 with the interim answer. Default exists where a rule of the provider says answer, else final.",
+        "gets 202 with the interim answer. Default exists where a rule of the provider says answer, else final.",
     )
     fingerprint_without: list[str] = Field(
         default_factory=list,
@@ -167,7 +167,7 @@ class OperationSettings(Section):
     key_owner: Literal["tenant", "label"] = Field(
         default="tenant",
         description='Whose a key is that came over HTTP: "tenant" (default): of all tokens of the tenant; "label": of '
-        "the tokens with the same label as the one that sent it, and any other hears 422 key_reused.",
+        "the tokens with the same label as the one that sent it, and any other gets 422 key_reused.",
     )
     card_data: Literal["refuse", "allow"] = Field(
         default="refuse",

@@ -169,7 +169,7 @@ class ProviderSettings(Section):
     unlisted_4xx: Literal["hold", "answer"] = Field(
         default="hold",
         description='What a refused request that no rule lists is: "hold" (default: a dead letter, it may be our bug) '
-        'or "answer" (the client hears it).',
+        'or "answer" (the client gets it).',
     )
     on_unsettleable: OnUnsettleable = Field(
         default="operator",

@@ -1,4 +1,4 @@
-"""What a JSON Schema of params has to be before a client's params meet it."""
+"""Checks a JSON Schema of params at start-up, before any params are checked against it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _check_document(part: dict[str, Any], *, top: bool) -> None:
 
 
 def _check_ends(schema: Any, referred: dict[str, Any]) -> None:
-    """Raises ValueError where a part speaks of a value by speaking of the same value again, without end."""
+    """Raises ValueError where a part refers to itself for the same value, so that a check would never end."""
     done: set[int] = set()
     open_: set[int] = set()
     waiting: list[tuple[dict[str, Any], bool]] = [(part, False) for part in parts(schema, referred)]

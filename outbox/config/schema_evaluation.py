@@ -21,7 +21,7 @@ ENTRIES: Final = 16
 properties are looked at one after the other."""
 
 REFUSED: Final = (ValidationError("refused"),)
-"""What a keyword hears of a part that does not hold, where nothing is told."""
+"""What a keyword gets for a part that does not hold, where no message is wanted."""
 
 
 class Plan:
@@ -93,7 +93,7 @@ class Judge:
         return () if self.holds(schema, instance) else REFUSED
 
     def refuse(self, why: Callable[[], str]) -> Iterable[ValidationError]:
-        """An error of a keyword; it is written out only where it is told."""
+        """An error of a keyword; its text is made only where a message is wanted."""
         return REFUSED
 
     def evolve(self, *, schema: Any) -> Part:
@@ -136,7 +136,7 @@ class Part:
 
 
 class Teller(Judge):
-    """Goes through what a judge has refused, and through nothing else, and says why."""
+    """Walks through the parts that a judge has refused, and says why."""
 
     def __init__(self, judge: Judge) -> None:
         super().__init__(judge.plan, judge.steps)

@@ -53,7 +53,7 @@ class Pattern:
             # Python warns of "[" and "&&" in a class, which the other engine reads as a class of classes.
             warnings.simplefilter("error", FutureWarning)
             try:
-                # Without a flag an expression that was compiled before would come from a cache, without a warning.
+                # Without a flag, Python takes an expression from its cache and gives no warning.
                 re.compile(text, re.UNICODE)
             except FutureWarning as warning:
                 raise ValueError(

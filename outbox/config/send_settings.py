@@ -35,7 +35,7 @@ class SendAccountSettings(AccountSettings):
 
 
 class SendSettings(ProviderSettings):
-    """A contract without HTTP. `look`: whatever becomes of `lookup`."""
+    """A contract without HTTP. `look` is the function that `lookup` or `lookup.by_key` names."""
 
     send: Callable[..., Any] = Field(exclude=True, repr=False)
     look: Callable[..., Any] | None = Field(default=None, exclude=True, repr=False)
@@ -78,7 +78,7 @@ class SendSettings(ProviderSettings):
         return completed(replace(made, key=key, lookup=lookup, connect_timeout=connect), self.start_mark)
 
     def says(self) -> frozenset[Says]:
-        """What the function may return, whatever it is."""
+        """What any function may return."""
         return frozenset({Says.FINAL, Says.REFUSED})
 
     def build(

@@ -73,7 +73,7 @@ def variables() -> dict[str, SettingPath]:
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
             for setting, inner in section.model_fields.items():
-                # What is a table itself stands in the file alone.
+                # Only the file can set a setting that is a table.
                 if setting != "url_from" and not isinstance(inner.default, Section) and inner.default_factory is None:
                     known[f"IDEM_{name}_{setting}".upper()] = (name, setting)
     return known

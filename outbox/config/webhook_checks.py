@@ -1,6 +1,6 @@
-"""The signing secrets of all accounts, read and parsed; and what is wrong with webhooks, said at the start.
+"""Reads the signing secrets of all accounts, and says at start-up what is wrong with webhooks.
 
-Fail closed: what is missing or in doubt verifies nothing.
+It fails closed: a secret that is missing or in doubt verifies nothing.
 """
 
 from __future__ import annotations

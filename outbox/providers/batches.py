@@ -18,7 +18,7 @@ MOST: Final = 16 * 1024 * 1024
 def alone(body: bytes, tokens: Tokens) -> tuple[bytes, ...] | None:
     """The body once for each item of the list that the pointer finds, with this item as its only one.
 
-    None where that would be more than `MOST`: no provider sends such a batch, and nobody could keep it.
+    None where that would be more than `MOST`: no provider sends such a batch, and idem could not store it.
 
     For a body that was read as JSON and has a list there. Read again, each says what its item said in the whole.
     """

@@ -63,7 +63,7 @@ def _json(content: Any) -> bytes:
 
 
 def _form(content: Any) -> bytes:
-    """As Stripe's own library writes it: an object's null and whatever is empty is left out, "" is kept."""
+    """The form as Stripe's library writes it: a null member and an empty list or object are left out, "" is kept."""
     if not isinstance(content, dict):
         raise Unrenderable("the body of the provider request is not an object, and a form has members only")
     pairs: dict[str, str] = {}

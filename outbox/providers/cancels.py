@@ -1,4 +1,4 @@
-"""`cancel_by_key` of a provider in idem.toml: the provider is told to void whatever was sent under a key. No I/O.
+"""`cancel_by_key` of a provider in idem.toml: how idem asks the provider to void what was sent under a key. No I/O.
 
 Where it can do that, the cancel *makes* "not executed" true, whether the request has arrived or not. What stands all
 the same, because it was too late, is a proof like any other.

@@ -87,7 +87,7 @@ class ErrorShape(Section):
         return _first(answer, self.shape) is not MISSING
 
     def is_error(self, answer: Document) -> bool:
-        """Whether an error is told: its member is there and says something, as `"error": null` does not."""
+        """Whether the answer holds an error: its member is there and is not empty, unlike `"error": null`."""
         found = (answer.find(each) for each in self.shape)
         return any(value is not MISSING and value not in (None, "", [], {}) for value in found)
 
@@ -180,7 +180,7 @@ def retry_after(headers: Mapping[str, str], cap: float, now: float | None = None
     """
     text = headers.get("retry-after", "").strip()
     if SECONDS.fullmatch(text):
-        # Nobody waits for more than nine digits, and int() has its limits.
+        # A wait of more than nine digits is the cap, and int() has a limit of its own.
         return min(float(text), cap) if len(text) <= 9 else cap
     until = _date(text)
     if until is None:

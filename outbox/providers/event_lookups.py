@@ -64,8 +64,8 @@ class EventLookup(ListSettings):
     )
     kept: Duration = Field(
         default=KEPT,
-        description="Seconds for which the provider keeps its events; default 3d. Later nobody asks: an event that is "
-        "gone would look like one that never was.",
+        description="Seconds for which the provider keeps its events; default 3d. Later idem does not ask: an event "
+        "that is gone would look like one that never was.",
     )
 
     @field_validator("types")
@@ -183,6 +183,6 @@ class EventLookup(ListSettings):
             if said is None:
                 newer = True
             elif said.reference not in found:
-                # Whoever was declined may have paid since: an end that is no end must not become the answer.
+                # A customer who was declined may have paid since, so an older refusal must not become the answer.
                 found[said.reference] = None if newer and isinstance(said, Refused) else said
         return found

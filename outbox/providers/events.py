@@ -1,4 +1,4 @@
-"""What a verified delivery says: read by the same rules as an answer. No I/O."""
+"""Reads what a verified delivery says, by the same rules as an answer. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a frozen request has its provider key: by this a look-up finds the call, or does not."""
+"""Finds where a frozen request has its provider key; this decides whether a look-up can find the call."""
 
 from __future__ import annotations
 

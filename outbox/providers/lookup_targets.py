@@ -75,7 +75,9 @@ def longest_prefix(prefixes: Iterable[str], subject: str) -> str | None:
 
 
 def address(name: str, path: str, ours: frozenset[str], what: str) -> set[str]:
-    """The names of ours in the path of a question. Raises ValueError, naming the setting: nobody could ask there.
+    """The names of ours in the path of a question.
+
+    Raises ValueError, which names the setting, for an address that no look-up can use.
 
     `what` are the words that it may have, for people.
     """

@@ -1,8 +1,8 @@
 """`lookup.by_key`, `by_reference` and `by_id` of a provider in idem.toml: how it is asked about one call. No I/O.
 
 A look-up finds by our provider key, by that key where it serves as the reference of the object, or by the
-provider's own id. Whatever is found must prove whose it is: a provider that ignores an unknown query parameter
-lists everybody's payments.
+provider's own id. The object that it finds must prove whose it is: a provider that ignores an unknown query parameter
+lists the payments of every caller.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Lookup(Section):
         return value
 
     def check(self) -> None:
-        """Raises ValueError: it asks about no particular call, or nobody could ask like this."""
+        """Raises ValueError: the look-up asks about no particular call, or its address cannot be used."""
         name, wanted = f"by_{self.by}", "reference" if self.by == "id" else "key"
         if isinstance(self.path, dict) and (self.by != "id" or not self.path):
             raise ValueError(f"{name}.path: a table is by the beginning of the reference, which by_id alone has")

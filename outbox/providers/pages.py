@@ -1,7 +1,7 @@
 """`page` of a list in idem.toml: how a provider's list goes on after a page of it. No I/O.
 
-A list that breaks off, goes in a circle or is longer than anybody reads is not the whole list: whatever is not on
-its pages may still be there. So the end of a list is only what the provider itself calls one.
+A list that breaks off, goes in a circle or is too long was not read as a whole: what is not on its pages may still be
+there. So only what the provider itself calls the end of the list is the end.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def _links(header: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _same_origin(address: str, path: str, origins: Collection[str]) -> str:
-    """The path of the next page. Raises BrokenList for one elsewhere: our credentials are none of its business."""
+    """The path of the next page. Raises BrokenList for another origin, which must not get our credentials."""
     try:
         parts = urlsplit(address)
         if parts.scheme or parts.netloc:

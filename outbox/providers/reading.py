@@ -88,7 +88,7 @@ def shown(found: Document, outcome: tuple[Rule, ...], demanding: bool = False) -
 
 
 def best(readings: list[tuple[Look, str]]) -> tuple[Look, str]:
-    """What counts of several objects of one call, in whatever order they are listed: an effect that exists is not
+    """Which of several objects of one call counts, in any order of the list: an effect that exists is not
     answered with the refusal beside it."""
     return min(readings, key=lambda reading: (BEFORE.index(type(reading[0])), name(reading[0]) == "interim"))
 

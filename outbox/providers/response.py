@@ -66,7 +66,7 @@ def read(response: Response) -> Document:
 
 
 def reference(value: Any) -> str | None:
-    """A provider's reference: a string or an integer, digit for digit. None for whatever cannot name an object."""
+    """A provider's reference: a string or an integer, digit for digit. None for a value that cannot name an object."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and len(value) <= MAX_REFERENCE and VISIBLE.fullmatch(value):

@@ -50,7 +50,7 @@ def secret_digest(text: str, secret: bytes) -> int:
 
 @lru_cache(MOST)
 def digest(text: str) -> int:
-    """The same of a text that is no secret."""
+    """The same number for a text that is not a secret."""
     return _number(hashlib.sha256(text.encode()).digest())
 
 

@@ -1,4 +1,4 @@
-"""Credentials made anew at every sending: an HMAC over the frozen bytes, an access token that somebody renews."""
+"""Credentials made anew at every sending: an HMAC over the frozen bytes, a token that another program renews."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class HmacSigner:
 class RenewedToken:
     """A `Signer` of `idem.outbox.domain.contract`: the token that is in the file now, as Authorization.
 
-    Whoever renews it writes another file and renames it, so that nobody reads half a token.
+    The program that renews it writes another file and renames it, so that idem never reads half a token.
     """
 
     path: Path

@@ -11,7 +11,7 @@ MILLISECONDS: Final = 1e11
 
 
 def moment(value: Any) -> float | None:
-    """POSIX seconds; None for what is no time. A text without a zone is UTC."""
+    """POSIX seconds; None for a value that is not a time. A text without a zone is UTC."""
     match value:
         case bool():
             return None
@@ -27,7 +27,7 @@ def moment(value: Any) -> float | None:
 
 
 def _number(value: float) -> float | None:
-    # An integer of hundreds of digits fits into no float.
+    # An integer of hundreds of digits does not fit into a float.
     if not 0 <= value < 1e15 or not math.isfinite(value):
         return None
     return value / 1000 if value >= MILLISECONDS else float(value)

@@ -1,4 +1,6 @@
-"""The trace of a client's request (W3C Trace Context): sent on with every call about its row, and told with its lines.
+"""The trace of a client's request (W3C Trace Context).
+
+idem sends it with every call about its row, and adds it to the log lines.
 
 What is sent is the `traceparent` that the row was accepted with, unchanged, the same at each attempt: the provider's
 span becomes a child of the client's own. idem makes no span of its own.
@@ -30,7 +32,7 @@ def valid(said: str | None) -> str | None:
 
 @contextmanager
 def of_row(traceparent: str | None) -> Iterator[None]:
-    """Within this block every call is made, and every line is told, for the row with this trace."""
+    """Within this block every call and every log line carries the trace of this row."""
     from structlog.contextvars import bound_contextvars
 
     trace = valid(traceparent)

@@ -1,7 +1,7 @@
 """JSON that is held exactly: strict parsing (I-JSON, RFC 7493, and more) and the canonical form (RFC 8785).
 
-Whatever would come out of PostgreSQL, of a double or of another JSON library as something else than the client
-sent is refused here, with a pointer to it, before anything is written.
+A value that PostgreSQL, a double or another JSON library would change is refused here, with a pointer to it, before
+anything is written.
 """
 
 from __future__ import annotations

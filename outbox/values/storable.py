@@ -38,7 +38,7 @@ def text(value: object, limit: int = MAX_TEXT) -> str:
     else:
         try:
             clean = str(value)
-        except BaseException:  # a foreign __str__ may do anything, and no exit is its to order
+        except BaseException:  # a foreign __str__ may raise anything, SystemExit too
             clean = f"<{type(value).__name__}>"
     clean = UNSTORABLE.sub(REPLACEMENT, clean)
     return clean if len(clean) <= limit else clean[: max(0, limit - 1)] + ELLIPSIS[:limit]

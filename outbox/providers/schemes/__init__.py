@@ -1,5 +1,5 @@
 """How providers sign their events: one module a scheme, each a `Scheme` of `idem.outbox.domain.webhook`. No I/O.
 
-The bytes are looked at as they came, every active secret is tried in constant time, and whatever a sender writes, a
-scheme says the id, None, or `Unverified`.
+A scheme reads the bytes as they came and tries every active secret in constant time. For any bytes it returns the id
+or None, or raises `Unverified`.
 """

@@ -18,11 +18,11 @@ FORGEABLE: Final = frozenset(
         "ee" + "ff" * 30 + "7f",
     )
 )
-"""The points of small order, without their sign: under such a key anybody can sign. A placeholder of zeros is one."""
+"""The points of small order, without their sign: anybody can sign under such a key. One is a placeholder of zeros."""
 
 
 class PublicKey(bytes):
-    """A public key. It is a type of its own, because as the key of an HMAC it would be one that everybody knows."""
+    """A public key. It has a type of its own so that it is never the key of an HMAC: everybody may know it."""
 
     __slots__ = ()
 

@@ -69,11 +69,7 @@ def take_over(
     if options.as_data:
         as_json(
             {
-                "lines": found.lines,
-                "new": dict(found.new),
-                "already": found.already,
-                "expired": found.expired,
-                "wrong": found.wrong,
+                **{name: getattr(found, name) for name in ("lines", "new", "already", "expired", "wrong")},
                 "errors": [{"line": error.number, "error": error.why} for error in found.errors],
                 "refused": against,
                 "written": not dry_run and not found.wrong and against is None,

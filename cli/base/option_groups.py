@@ -10,21 +10,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_type_hints
 import typer
 
 from idem.cli.base.application import App
-from idem.cli.base.options import (
-    AccountOption,
-    ByOption,
-    Config,
-    Json,
-    Label,
-    ProviderOption,
-    Reference,
-    SinceOption,
-    Until,
-    Yes,
-    moment,
-    port_option,
-    who,
-)
+from idem.cli.base.options import ByOption, Config, Json, ProviderOption, SinceOption, Yes, moment, port_option, who
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,11 +89,11 @@ class ListFilters:
     """The filters that every list of intents or dead letters has."""
 
     provider: ProviderOption = None
-    account: AccountOption = None
-    label: Label = None
-    reference: Reference = None
+    account: Annotated[str | None, typer.Option(help="Only entries of this account of a provider.")] = None
+    label: Annotated[str | None, typer.Option(help="Only entries with this label.")] = None
+    reference: Annotated[str | None, typer.Option(help="Only entries with this provider reference.")] = None
     since: SinceOption = None
-    until: Until = None
+    until: Annotated[str | None, typer.Option(help="Before this time, in the same format as --since.")] = None
 
     def checked(self) -> dict[str, Any]:
         """The filters by name; `since` and `until` as of `options.moment`. Raises a usage error."""

@@ -64,17 +64,7 @@ Sure: TypeAlias = Annotated[
 SinceOption: TypeAlias = Annotated[
     str | None, typer.Option("--since", help="From this time on: 2025-01-31T12:00:00Z, or how long ago, e.g. 2h or 3d.")
 ]
-Until: TypeAlias = Annotated[
-    str | None, typer.Option("--until", help="Before this time, in the same format as --since.")
-]
 ProviderOption: TypeAlias = Annotated[str | None, typer.Option("--provider", help="Only entries of this provider.")]
-AccountOption: TypeAlias = Annotated[
-    str | None, typer.Option("--account", help="Only entries of this account of a provider.")
-]
-Label: TypeAlias = Annotated[str | None, typer.Option("--label", help="Only entries with this label.")]
-Reference: TypeAlias = Annotated[
-    str | None, typer.Option("--reference", help="Only entries with this provider reference.")
-]
 Limit: TypeAlias = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many entries to show.")]
 
 Params: TypeAlias = Annotated[

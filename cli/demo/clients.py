@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from idem import Idem
 from idem.cli.demo.client_log import ClientAct, ClientHeard, ClientLog, LogLine
@@ -137,7 +137,8 @@ class Clients:
         error: str | None = None
         try:
             async with self._engine.connect() as connection:
-                decision = await self._decide(connection, payment, params or payment.params)
+                operation, asked_for = self._operations[payment.operation], dict(params or payment.params)
+                decision = await operation.accept_async(connection, asked_for, key=payment.key, tenant=TENANT)
                 if asked == "rolled_back":
                     await connection.rollback()
                 else:
@@ -162,21 +163,12 @@ class Clients:
             note=error,
         )
         self._log.write(line)
-        self._count(line)
-        return decision if error is None else None
-
-    async def _decide(
-        self, connection: AsyncConnection, payment: PlannedPayment, params: Mapping[str, Any]
-    ) -> Decision:
-        operation = self._operations[payment.operation]
-        return await operation.accept_async(connection, dict(params), key=payment.key, tenant=TENANT)
-
-    def _count(self, line: LogLine) -> None:
         self.said[line.said] += 1
         if line.is_acceptance and line.intent is not None:
             self.accepted[line.key] = line.intent
             if line.said == "replay":
                 self.answered[line.key] = line.intent
+        return decision if error is None else None
 
     def _some(self, least: float, most: float) -> float:
         return self._chance.uniform(least, most)

@@ -84,26 +84,19 @@ def idem_toml(times: Constants, origin: str) -> str:
     knows = KEY.format(retention=times["retention"])
     keyed = "by_key = " + LOOK.format(by="key", match="/idempotency_key")
     keyless = "by_reference = " + LOOK.format(by="reference", match="/reference")
+    providers = (
+        _provider(KEYED, times, origin, "DEMO_BANK_TOKEN", knows, keyed, ""),
+        _provider(
+            KEYLESS, times, origin, "DEMO_OLDBANK_TOKEN", 'carrier = "none"', keyless, 'reference = "{idem.key}", '
+        ),
+    )
     return TOML.format(
         factor=times.factor,
         environment=ENVIRONMENT,
         worker_lease=times["worker.lease"],
         worker_margin=times["worker.margin"],
         reconciler_lease=times["reconciler.lease"],
-        providers="\n".join(
-            (
-                _provider(KEYED, times, origin, "DEMO_BANK_TOKEN", knows, keyed, ""),
-                _provider(
-                    KEYLESS,
-                    times,
-                    origin,
-                    "DEMO_OLDBANK_TOKEN",
-                    'carrier = "none"',
-                    keyless,
-                    'reference = "{idem.key}", ',
-                ),
-            )
-        ),
+        providers="\n".join(providers),
     )
 
 

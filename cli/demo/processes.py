@@ -57,9 +57,8 @@ class Processes(Children):
 
     def start_daemons(self, workers: int) -> None:
         """Start `workers` workers, a sweeper and a reconciler."""
-        names = [*((f"worker-{n}", "worker") for n in range(1, workers + 1)), ("sweeper", "sweeper")]
-        for name, kind in [*names, ("reconciler", "reconciler")]:
-            self.start(name, "idem.cli.main", kind, "run", "--log", "json")
+        for name in (*(f"worker-{n}" for n in range(1, workers + 1)), "sweeper", "reconciler"):
+            self.start(name, "idem.cli.main", name.partition("-")[0], "run", "--log", "json")
 
     async def tend(self) -> None:
         """Restart dead processes until cancelled."""

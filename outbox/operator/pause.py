@@ -137,10 +137,11 @@ def named(what: Collection[str]) -> str:
 
 async def _lock(connection: AsyncConnection[Any], provider: str) -> dict[str, frozenset[What]]:
     rows = await (await connection.execute(LOCK_LANES, {"provider": provider})).fetchall()
-    return {
-        account: frozenset(each for each, is_paused in zip(EVERYTHING, flags, strict=True) if is_paused)
-        for account, *flags in rows
-    }
+    return {account: frozenset(_marked(flags)) for account, *flags in rows}
+
+
+def _marked(flags: Collection[bool]) -> list[What]:
+    return [each for each, is_paused in zip(EVERYTHING, flags, strict=True) if is_paused]
 
 
 async def _write(connection: AsyncConnection[Any], who: dict[str, Any], what: Collection[What]) -> None:
@@ -160,7 +161,7 @@ async def lanes(connection: AsyncConnection[Any], provider: str) -> list[dict[st
     return [
         {
             "account": account or None,
-            "what": [each for each, is_paused in zip(EVERYTHING, flags, strict=True) if is_paused],
+            "what": _marked(flags),
             "paused_by": by,
             "reason": reason,
             "changed_at": changed_at,

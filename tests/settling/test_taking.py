@@ -13,7 +13,7 @@ from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.limits import Limits
 from idem.reconciler.daemon import Reconciler
-from idem.reconciler.pump import Slots
+from idem.reconciler.pump import Pump
 
 UNKNOWN = 8
 
@@ -77,5 +77,9 @@ async def test_rows_and_events_leave_each_other_a_slot(spine: Spine) -> None:
     for slots, webhook, most in ((4, None, 4), (4, object(), 3), (2, object(), 1), (1, object(), 1)):
         lane = Lane(known, known.accounts["keyed"], slots=slots, margin=1)
         lane.provider = cast(Any, SimpleNamespace(webhook=webhook))
-        assert [Slots(lane).room(own) for own in (0, most, slots)] == [most, 0, 0]
+        pump, free = Pump(lane), []
+        for _ in range(slots + 1):
+            free.append(pump.room())
+            pump.begin(asyncio.sleep(0))
+        assert free == [max(0, most - own) for own in range(slots + 1)]
         await lane.close()

@@ -36,7 +36,7 @@ class InvalidParam(TypedDict):
     detail: str
 
 
-class Problem(TypedDict):
+class ProblemBody(TypedDict):
     """A problem of RFC 9457."""
 
     type: Annotated[str, Field(json_schema_extra={"format": "uri-reference"})]
@@ -48,7 +48,7 @@ class Problem(TypedDict):
     errors: NotRequired[list[InvalidParam]]
 
 
-class Accepted(TypedDict):
+class AcceptedBody(TypedDict):
     """A request that is stored and has no final answer yet."""
 
     intent: UUID
@@ -58,7 +58,7 @@ class Accepted(TypedDict):
     interim: NotRequired[Interim]
 
 
-class Intent(TypedDict):
+class IntentBody(TypedDict):
     """What idem knows about an intent; a list leaves the answer and the timeline out."""
 
     id: UUID
@@ -77,14 +77,14 @@ class Intent(TypedDict):
     timeline: NotRequired[list[dict[str, Any]]]
 
 
-class Page(TypedDict):
+class PageBody(TypedDict):
     """A page of intents; `next` is null on the last one."""
 
-    intents: list[Intent]
+    intents: list[IntentBody]
     next: str | None
 
 
-class Cancelled(TypedDict):
+class CancelledBody(TypedDict):
     """A request that was cancelled, now or earlier."""
 
     id: str
@@ -92,8 +92,11 @@ class Cancelled(TypedDict):
     outcome: Literal["cancelled"]
 
 
+# In the description a body has the name of what it shows.
+for _body in (ProblemBody, AcceptedBody, IntentBody, PageBody, CancelledBody):
+    _body.__name__ = _body.__qualname__ = _body.__name__.removesuffix("Body")
 _, _schemas = TypeAdapter.json_schemas(
-    [(each, "serialization", TypeAdapter(each)) for each in (Problem, Accepted, Page, Cancelled)],
+    [(each, "serialization", TypeAdapter(each)) for each in (ProblemBody, AcceptedBody, PageBody, CancelledBody)],
     ref_template="#/components/schemas/{model}",
 )
 SCHEMAS: Final[dict[str, Any]] = _schemas["$defs"]

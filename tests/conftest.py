@@ -138,6 +138,16 @@ def configuration(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def idem_toml(tmp_path: Path) -> Path:
+    """The idem.toml of a shop (`adopt.shop`), whose provider is a ledger."""
+    from adopt.shop import CONFIG
+
+    path = tmp_path / "idem.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
 def variables(configuration: Path) -> dict[str, str]:
     """What a person has set, but for the database."""
     return {"IDEM_CONFIG": str(configuration), "BANK_TOKEN": "keyed-token", "IDEM_OPERATOR": "grace"}

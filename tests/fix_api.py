@@ -42,6 +42,11 @@ class Client:
             options.setdefault("json", {"amount": amount})
         return await self.http.post(path, headers=headers, **options)
 
+    async def told(self, key: str | None = "k1", amount: int = 100, **options: Any) -> tuple[int, str]:
+        """The status of what it is answered, and the code of the problem."""
+        answer = await self.ask(key, amount, **options)
+        return answer.status_code, answer.json()["code"]
+
     def intent(self, response: httpx.Response) -> UUID:
         return UUID(response.json()["intent"])
 

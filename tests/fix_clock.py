@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import psycopg
+from fix_database import connected
 from fix_spine import Spine
-
-from idem.outbox.database.pool import Database, Timeouts
 
 OWN = """
 CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
@@ -35,10 +34,6 @@ async def with_clock(spine: Spine, seconds: int) -> AsyncIterator[None]:
     """The daemons of this test work by a clock that stands so far from the right one, on sessions of their own."""
     right = spine.database
     with stepped(spine.url, seconds):
-        spine.database = Database(spine.url, name="idem-test", size=4, timeouts=Timeouts(lock=10, connect=10))
-        await spine.database.open()
-        try:
+        async with connected(spine.url, size=4) as spine.database:
             yield
-        finally:
-            await spine.database.close()
-            spine.database = right
+        spine.database = right

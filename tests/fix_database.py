@@ -10,13 +10,12 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
-from sqlalchemy import Engine, create_engine
-from sqlalchemy.pool import NullPool
+from fix_sql import query
 
 from idem.migrations import runner
 from idem.outbox.database.pool import Database, Timeouts
@@ -58,15 +57,16 @@ def template(server: str) -> Iterator[str]:
 @contextmanager
 def clone(server: str, template: str) -> Iterator[str]:
     """A database with the schema and nothing in it."""
+    name = _cloned(server, template)
+    yield on(server, name)
+    query(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def _cloned(server: str, template: str) -> str:
     name = f"idem_test_{os.getpid()}_{next(_numbers)}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    url = on(server, name)
-    with psycopg.connect(url, autocommit=True) as own:
-        own.execute(HERE)
-    yield url
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    query(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    query(on(server, name), HERE)
+    return name
 
 
 # What a test may change besides rows: a definition, a right, a setting of the database, statistics, who it is.
@@ -93,11 +93,8 @@ _free: list[Clone] = []
 
 
 def _made(server: str, template: str) -> Clone:
-    name = f"idem_test_{os.getpid()}_{next(_numbers)}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    name = _cloned(server, template)
     with psycopg.connect(on(server, name), autocommit=True) as own:
-        own.execute(HERE)
         definitions = own.execute(DEFINITIONS).fetchone()
         size = own.execute("SELECT pg_database_size(current_database())").fetchone()
         assert definitions and size
@@ -155,27 +152,20 @@ def lent(server: str, template: str) -> Iterator[str]:
     if wiped:
         _free.append(mine)
         return
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"DROP DATABASE IF EXISTS {mine.name} WITH (FORCE)")
+    query(server, f"DROP DATABASE IF EXISTS {mine.name} WITH (FORCE)")
 
 
-@cache
-def engine_of(url: str) -> Engine:
-    """SQLAlchemy's without a pool. It asks a database what it can do once, not in each test."""
-    return create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool)
-
-
-async def opened(url: str, *, size: int = 8) -> Database:
+async def opened(url: str, *, size: int = 8, timeouts: Timeouts = Timeouts(lock=10, connect=10)) -> Database:  # noqa: B008
     """The daemons' connections to this database."""
-    database = Database(url, name="idem-test", size=size, timeouts=Timeouts(lock=10, connect=10))
+    database = Database(url, name="idem-test", size=size, timeouts=timeouts)
     await database.open()
     return database
 
 
 @asynccontextmanager
-async def connected(url: str, *, size: int = 8) -> AsyncIterator[Database]:
+async def connected(url: str, **options: Any) -> AsyncIterator[Database]:
     """The same, closed at the end."""
-    database = await opened(url, size=size)
+    database = await opened(url, **options)
     try:
         yield database
     finally:

@@ -20,10 +20,9 @@ from idem.cli.main import main
 from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Proof
 from idem.outbox.domain.transition import Evidence
-from idem.outbox.operator import actions, dead_letters
+from idem.outbox.operator import dead_letters
 from idem.outbox.settle import results
 from idem.outbox.settle.proofs import store
-from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker.claim import Claim
 from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Succeeded
@@ -127,17 +126,8 @@ class Desk:
         return int(row["version"])
 
     async def act(self, action: str, intent: UUID, *, by: str = "ada", reason: str = "ticket 7", **options: Any) -> Any:
-        """One act of an operator's on a connection of its own, about the version that is there now."""
-        arguments: dict[str, Any] = {"version": await self.version(intent)} | options
-        async with self.spine.database.connection() as connection:
-            if action == "resolve_completed":
-                outcome = arguments.pop("outcome", Succeeded("pay_7", "succeeded"))
-                return await actions.resolve_completed(
-                    connection, self.spine.catalogue, Renderer(), intent, outcome, by=by, reason=reason, **arguments
-                )
-            return await getattr(actions, action)(
-                connection, self.spine.catalogue, intent, by=by, reason=reason, **arguments
-            )
+        """One act of an operator's, about the version that is there now."""
+        return await self.spine.act(action, intent, by=by, reason=reason, **options)
 
     async def refuses(self, match: str, action: str, intent: UUID, **options: Any) -> None:
         """The act is refused with these words."""

@@ -3,14 +3,12 @@
 It knows no idempotency keys, so that every second send shows as a second object.
 """
 
-import asyncio
 import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -18,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 from fix_accept import Acceptor
-from fix_database import ENVIRONMENT, engine_of
+from fix_database import ENVIRONMENT
+from fix_sql import engine_of, query
+from fix_waiting import until
 from fix_webhooks import free_port
 
 from idem.outbox.config import load
@@ -121,11 +120,13 @@ async def localstripe(path: Path) -> AsyncIterator[Local]:
     headers = {"authorization": f"Bearer {KEY}"}
     try:
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30, trust_env=False) as http:
-            for _ in range(600):
+
+            async def answers() -> bool:
                 with contextlib.suppress(httpx.HTTPError):
-                    await http.get("/v1/events")
-                    break
-                await asyncio.sleep(0.05)
+                    return (await http.get("/v1/events")).is_success
+                return False
+
+            await until(answers, "localstripe")
             yield Local(url, http)
     finally:
         process.kill()
@@ -163,40 +164,13 @@ class Line:
         return "pass"
 
 
-@dataclass
-class Figures:
-    """What a run has come to."""
+async def pay_through_a_bad_line(db_url: str, path: Path, *, intents: int, kills: int) -> tuple[Counter[str], Line]:
+    """So many payments through a line that is cut after a share of them, the worker killed so often in a call.
 
-    intents: int
-    line: Line
-    payments: int = 0
-    twice: int = 0
-    never: int = 0
-    completed: int = 0
-    letters: dict[str, int] = field(default_factory=dict)
-    unknown: int = 0
-    looked: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def lines(self) -> list[str]:
-        return [
-            f"{self.intents} intents; {self.line.sent} requests for a payment, the line cut after {self.line.cut} of "
-            f"them; the worker killed {self.line.killed} times",
-            f"PaymentIntents {self.payments}; made twice {self.twice}, never {self.never}",
-            f"settled without a person {self.completed} of {self.intents}"
-            f" ({100 * self.completed / self.intents:.1f} %); dead letters {self.letters or 'none'}",
-            f"intents that were unknown for a time {self.unknown}; what settled and looked: {self.looked}",
-            f"{self.seconds:.0f} s",
-        ]
-
-
-async def pay_through_a_bad_line(
-    db_url: str, path: Path, *, intents: int, kills: int, share: float = 0.3, patience: float = 600
-) -> Figures:
-    """So many payments through a line that is cut after a share of them, the worker killed so often in a call."""
-    began = time.monotonic()
+    How often each order was paid, and what became of the line.
+    """
     every = max(1, intents // (kills + 1))
-    line = Line(share, tuple(every * (n + 1) for n in range(kills)))
+    line = Line(0.3, tuple(every * (n + 1) for n in range(kills)))
     async with localstripe(path) as local:
         async with Proxy(local.address, line.before, line.after) as proxy:
             file = path / "idem.toml"
@@ -208,42 +182,15 @@ async def pay_through_a_bad_line(
                 line.worker = start("worker")
                 start("sweeper")
                 start("reconciler")
-                until = time.monotonic() + patience
-                while time.monotonic() < until:
+
+                def done() -> bool:
                     if line.worker.poll() is not None:
                         assert line.worker.returncode == -signal.SIGKILL, (path / "worker.log").read_text()
                         line.worker = start("worker")
-                    if not one(db_url, "SELECT count(*) FROM idem.intents WHERE state <> 'completed'"):
-                        break
-                    await asyncio.sleep(0.2)
-        figures = Figures(intents, line, seconds=time.monotonic() - began)
-        made = Counter(each["metadata"].get("order") for each in await local.all("payment_intents"))
-    figures.payments = made.total()
-    figures.twice = sum(count > 1 for count in made.values())
-    figures.never = intents - len(made)
-    with psycopg.connect(db_url) as connection:
-        settled = connection.execute(
-            "SELECT count(*) FROM idem.intents n WHERE n.state = 'completed' AND n.outcome = 'succeeded'"
-            " AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.intent_id = n.id)"
-        ).fetchone()
-        figures.completed = settled[0] if settled else 0
-        figures.letters = dict(
-            connection.execute("SELECT reason, count(*) FROM idem.dead_letters GROUP BY 1").fetchall()
-        )
-        figures.unknown = one(db_url, "SELECT count(DISTINCT intent_id) FROM idem.evidence WHERE to_state = 'unknown'")
-        figures.looked = dict(
-            connection.execute(
-                "SELECT kind || ':' || coalesce(outcome, '-'), count(*) FROM idem.evidence"
-                " WHERE source IN ('reconciler', 'sweeper') GROUP BY 1 ORDER BY 1"
-            ).fetchall()
-        )
-    return figures
+                    return not query(db_url, "SELECT FROM idem.intents WHERE state <> 'completed'")
 
-
-def one(db_url: str, sql: str) -> int:
-    with psycopg.connect(db_url) as connection:
-        found = connection.execute(sql).fetchone()
-        return int(found[0]) if found else 0
+                await until(done, "the end of all", seconds=120, every=0.2)
+        return Counter(each["metadata"].get("order") for each in await local.all("payment_intents")), line
 
 
 def environment(db_url: str) -> dict[str, str]:
@@ -254,8 +201,7 @@ def accept(db_url: str, file: Path, card: str, intents: int) -> None:
     """So many orders to be paid."""
     found = load(file, environment(db_url))
     acceptor = Acceptor(found.operations, found.providers)
-    engine = engine_of(db_url)
-    with engine.begin() as connection:
+    with engine_of(db_url).begin() as connection:
         for number in range(intents):
             params = {"amount": 100 + number, "card": card, "order": f"order-{number}"}
             acceptor.accept(connection, "t", "pay", f"order-{number}", params)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -17,14 +18,36 @@ from fix_database import opened
 from fix_spine import Spine, catalogue
 from fix_sql import query
 
+from idem.outbox.database.memory import Memory
+from idem.outbox.recovery import release
+from idem.outbox.recovery.guard import Durability, Guard
 from idem.outbox.recovery.quarantine import Quarantined, lost
-from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Bank, BankSettings
 from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.databases import HERE
 
 MEMORY = 86400.0
 """Seconds for which the bank remembers a key; `fix_spine.KEYED` promises the same."""
+
+
+FAR = 2**62
+"""How far a daemon had seen the log come before the database went back."""
+
+
+async def notices(
+    spine: Spine, *, moved: int = 0, word: Any = None, durability: Durability = "single", **changed: object
+) -> None:
+    """A daemon that remembers this connects to a database of whose installation these columns have changed."""
+    for column, value in changed.items():
+        await spine.execute(f"UPDATE idem.installation SET {column} = %s", [value])
+    guard = Guard(spine.catalogue, durability)
+    guard._memory = Memory(moved, word)
+    await spine.run(guard)
+
+
+async def lossless(spine: Spine) -> release.Released:
+    """An operator says that nothing was lost."""
+    return await spine.run(release.lossless, spine.catalogue, by="ann", reason="a planned move")
 
 
 @dataclass
@@ -62,7 +85,7 @@ class Restorable:
         return await self.spine.run(lost, self.spine.catalogue, by="ann", reason="restored")
 
     async def sweep(self) -> None:
-        await Sweeper(self.spine.database, self.spine.catalogue).run_once()
+        await self.spine.sweep()
 
     async def _copy(self, source: str, target: str) -> None:
         await self.spine.database.close()

@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 from uuid import UUID
 
 from fix_accept import Acceptor
@@ -24,17 +24,23 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
 from idem.outbox.domain.operation import Final, OperationSpec
+from idem.outbox.domain.outcomes import Succeeded
+from idem.outbox.operator import actions
 from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import ById, ByKey, ByReference, Lookup
 from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.tenants import tokens
 from idem.outbox.values import json_pointer
 from idem.outbox.worker import worker
 from idem.reconciler.daemon import Reconciler, ReconcilerPass
 from idem.sweeper.daemon import Sweeper, SweepResult
 from idem.testing.bank import Bank, BankAccount, BankFault, BankSettings, ScriptStep
 
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
 Faults = Iterable[str | BankFault | ScriptStep | dict[str, Any] | None]
 P = json_pointer.parse
 PLACES = RulePlaces(reference=P("/id"), status=P("/status"), fields={"amount": P("/amount")})
@@ -96,11 +102,11 @@ class Spine(Tables):
     settings: WorkerSettings = field(default_factory=lambda: WorkerSettings(lease=30, margin=1, slots=8))
 
     def accept(
-        self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed", tenant: str = "t"
-    ) -> Decision:
-        engine = engine_of(self.url)
-        with engine.begin() as connection:
-            return self.acceptor.accept(connection, tenant, operation, key, {"amount": amount})
+        self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed", tenant: str = "t",
+        params: Any = None,
+    ) -> Decision:  # fmt: skip
+        with engine_of(self.url).begin() as connection:
+            return self.acceptor.accept(connection, tenant, operation, key, params or {"amount": amount})
 
     def accepted(self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed") -> UUID:
         decision = self.accept(key, amount, operation=operation)
@@ -155,6 +161,47 @@ class Spine(Tables):
         found = self.catalogue.providers[kind]
         assert isinstance(found, HttpProvider)
         return found
+
+    async def works(self) -> int:
+        """One pass of a worker; how many payments the bank has made then."""
+        await self.work()
+        return self.effects()
+
+    async def rest(self) -> None:
+        """What is queued becomes too old to be sent, and a sweeper has seen it."""
+        await self.execute("UPDATE idem.outbox SET start_before = statement_timestamp()")
+        await self.sweep()
+
+    async def act(self, action: str, intent: UUID, *, by: str = "ann", reason: str = "a test", **options: Any) -> Any:
+        """An act of an operator's, about the version that is there now."""
+        version = await self.value("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent)
+        arguments = {"by": by, "reason": reason, "version": version} | options
+        if action == "resolve_completed":
+            outcome = arguments.pop("outcome", Succeeded("pay_7", "succeeded"))
+            return await self.run(actions.resolve_completed, self.catalogue, Renderer(), intent, outcome, **arguments)
+        return await self.run(getattr(actions, action), self.catalogue, intent, **arguments)
+
+    async def token(self, tenant: str = "t", label: str = "test") -> dict[str, str]:
+        """The headers of a request with a new token."""
+        _, token = await self.run(tokens.create, tenant, label)
+        return {"Authorization": f"Bearer {token}"}
+
+    def know(self, name: str = "pay.keyed", provider: str = "keyed", **changes: Any) -> Catalogue:
+        """From now on the operation of this name is a payment through that account, with these changes."""
+        known = {**self.catalogue.operations, name: operation(name, provider, **changes)}
+        self.catalogue = replace(self.catalogue, operations=known)
+        self.acceptor.operations = known
+        return self.catalogue
+
+    async def forced(self, sql: str, **parameters: Any) -> None:
+        """Past the guards: what takes hours, a crash or another release to come to."""
+        async with self.database.connection() as connection, connection.transaction():
+            await connection.execute("SET LOCAL session_replication_role = replica")
+            await connection.execute(sql, parameters)
+
+    async def status(self, intent: UUID) -> str | None:
+        """Of its row, while there is one."""
+        return (await self.row_if_any(intent) or {"status": None})["status"]
 
     def change(self, kind: str, **changes: Any) -> None:
         """The provider of this kind has other fields from now on."""

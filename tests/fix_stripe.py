@@ -16,7 +16,7 @@ import httpx
 import stripe
 from fix_accept import Acceptor
 from fix_database import ENVIRONMENT, engine_of
-from fix_spine import Spine
+from fix_spine import Faults, Spine
 from fix_waiting import until
 from fix_webhooks import free_port, serving
 
@@ -53,8 +53,7 @@ class Shop(Spine):
 
     def ask(self, key: str, operation: str = "pay", **params: Any) -> Decision:
         given = {"amount": 500, "card": "pm_card_visa", **params}
-        engine = engine_of(self.url)
-        with engine.begin() as connection:
+        with engine_of(self.url).begin() as connection:
             return self.acceptor.accept(connection, "t", operation, key, given)
 
     def asked(self, key: str = "k1", operation: str = "pay", **params: Any) -> UUID:
@@ -62,10 +61,10 @@ class Shop(Spine):
         assert isinstance(decision, Accepted), decision
         return decision.intent_id
 
-    async def done(self, key: str = "k1", operation: str = "pay", **params: Any) -> UUID:
-        """Accepted and sent once."""
+    async def done(self, key: str = "k1", operation: str = "pay", *, faults: Faults = (), **params: Any) -> UUID:
+        """Accepted and sent once; the bank answers with these faults."""
         intent = self.asked(key, operation, **params)
-        await self.work()
+        await self.work(faults=faults)
         return intent
 
     async def state(self, intent: UUID) -> tuple[str, str | None]:

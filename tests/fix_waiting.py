@@ -23,7 +23,7 @@ class Running(Protocol):
 Closed = TypeVar("Closed", bound=Closing)
 
 
-async def until(check: Callable[[], object], what: object = "it", seconds: float = 60) -> None:
+async def until(check: Callable[[], object], what: object = "it", seconds: float = 60, every: float = 0.02) -> None:
     """Wait until `check()`, or what it awaits, is true; the bound is only there to fail."""
     end = time.monotonic() + seconds
     while True:
@@ -31,15 +31,17 @@ async def until(check: Callable[[], object], what: object = "it", seconds: float
         if await found if inspect.isawaitable(found) else found:
             return
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(every)
 
 
-def until_it_holds(check: Callable[[], object], seconds: float = 30) -> None:
+def until_it_holds(
+    check: Callable[[], object], seconds: float = 60, *, what: object = "it", every: float = 0.02
+) -> None:
     """The same for a test without a loop."""
     end = time.monotonic() + seconds
     while not check():
-        assert time.monotonic() < end, f"not within {seconds:g} s"
-        time.sleep(0.02)
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        time.sleep(every)
 
 
 @contextlib.asynccontextmanager
@@ -52,12 +54,12 @@ async def stopping(one: Closed) -> AsyncIterator[Closed]:
 
 
 @contextlib.asynccontextmanager
-async def running(daemon: Running) -> AsyncIterator[asyncio.Event]:
-    """The daemon in the background; it is stopped at the end, or by the event."""
+async def running(*daemons: Running) -> AsyncIterator[asyncio.Event]:
+    """The daemons in the background; they are stopped at the end, or by the event."""
     stop = asyncio.Event()
-    task = asyncio.create_task(daemon.run(stop))
+    tasks = [asyncio.create_task(daemon.run(stop)) for daemon in daemons]
     try:
         yield stop
     finally:
         stop.set()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(asyncio.gather(*tasks), 60)

@@ -1,26 +1,28 @@
 """A worker as a process of its own, for tests that kill it."""
 
 import asyncio
+from collections.abc import Callable
 
 from fix_spine import catalogue
 
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.daemon.daemon import stop_on_signals
 from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.observe import telemetry
 from idem.outbox.worker.worker import Worker
 
 
-def run(database_url: str, bank_url: str) -> None:
+def run(database_url: str, bank_url: str, make: Callable[[str], Catalogue] = catalogue) -> None:
     """Work until SIGTERM, or until somebody kills this process."""
     telemetry.set_up(json=True, level="error")
-    asyncio.run(_run(database_url, bank_url))
+    asyncio.run(_run(database_url, make(bank_url)))
 
 
-async def _run(database_url: str, bank_url: str) -> None:
+async def _run(database_url: str, known: Catalogue) -> None:
     database = Database(database_url, name="idem-killed", size=3)
     await database.open()
-    worker = Worker(database, catalogue(bank_url), WorkerSettings(lease=30, margin=1, slots=2, poll=0.05))
+    worker = Worker(database, known, WorkerSettings(lease=30, margin=1, slots=2, poll=0.05))
     with stop_on_signals() as stop:
         await worker.run(stop)
     await database.close()

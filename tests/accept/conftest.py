@@ -1,13 +1,11 @@
 """A shop, empty at the beginning of each test; its provider is nowhere, because accept calls nobody."""
 
-import os
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 from accept.shop import ORDERS, Shop, empty
 from fix_accept import Acceptor
-from fix_database import on
+from fix_database import clone
 from fix_spine import catalogue, operation
 from fix_sql import query
 
@@ -21,12 +19,9 @@ def acceptor() -> Acceptor:
 @pytest.fixture(scope="session")
 def shop_url(server: str, template: str) -> Iterator[str]:
     """One database for all tests of accept: what is in it is in the way of nobody but the next test."""
-    name = f"idem_shop_{os.getpid()}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        query(on(server, name), ORDERS)
-        yield on(server, name)
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with clone(server, template) as url:
+        query(url, ORDERS)
+        yield url
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
+import fix_sql
 import psycopg
 from fix_accept import Acceptor
-from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
+from fix_sql import engine_of, forced
+from sqlalchemy import Connection
 
 from idem.decisions import Decision
+from idem.outbox.domain.decisions import Accepted
 
 ORDERS = "CREATE TABLE public.orders (id text PRIMARY KEY)"
 ORDER = "INSERT INTO public.orders (id) VALUES ('order 1')"
@@ -22,24 +23,13 @@ ANSWER = b'{ "payment":"pay_1",  "note": "\xc3\xa9" }'
 HEADERS = '{"content-type": "application/json", "x-note": "1"}'
 
 
-def engine(url: str, **options: Any) -> Engine:
-    """A synchronous engine without a pool."""
-    return create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool, **options)
-
-
-def async_engine(url: str, driver: str, **options: Any) -> AsyncEngine:
-    """An asynchronous engine without a pool."""
-    made = url.replace("postgresql://", f"postgresql+{driver}://", 1)
-    return create_async_engine(made, poolclass=NullPool, **options)
-
-
 class Shop:
     """Accepts over connections of its own; `counts` looks from outside, at what is committed."""
 
     def __init__(self, url: str, acceptor: Acceptor) -> None:
         self.url = url
         self.acceptor = acceptor
-        self.engine = engine(url)
+        self.engine = engine_of(url)
 
     def accept(self, connection: Connection, key: str = "k", amount: int = 100, **options: Any) -> Decision:
         """Decide in the caller's open transaction."""
@@ -52,6 +42,12 @@ class Shop:
         with self.engine.begin() as connection:
             return self.accept(connection, key, amount, **options)
 
+    def accepted(self, key: str = "k", amount: int = 100, **options: Any) -> Accepted:
+        """The same of a key that is new."""
+        decision = self.once(key, amount, **options)
+        assert isinstance(decision, Accepted), decision
+        return decision
+
     @contextmanager
     def open(self, isolation: str = "READ COMMITTED") -> Iterator[Connection]:
         """A connection in an open transaction, which no wait can hang: whoever waits for a lock fails."""
@@ -63,14 +59,11 @@ class Shop:
     def counts(self) -> dict[str, int]:
         """Committed rows, in idem's tables and in the shop's own."""
         tables = [*(f"idem.{table}" for table in WRITTEN), "public.orders"]
-        with psycopg.connect(self.url) as look:
-            found = [look.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables]
-        return {table: row[0] for table, row in zip(tables, found, strict=True) if row}
+        return {table: self.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables}
 
     def rows(self, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
         """A look from outside."""
-        with psycopg.connect(self.url) as look:
-            return look.execute(query, parameters).fetchall()  # type: ignore[call-overload, no-any-return]
+        return fix_sql.query(self.url, query, parameters)
 
     def put(
         self, intent: UUID, state: str, status: str | None = None, *letters: str, claim: float | None = None
@@ -96,9 +89,7 @@ class Shop:
 def empty(url: str) -> None:
     """Delete every intent and order, past the triggers."""
     tables = "dead_letters", "proofs", "events", "evidence", "requests", "outbox", "idempotency_keys", "intents"
-    with psycopg.connect(url) as superuser:
-        superuser.execute("SET session_replication_role = replica")
-        superuser.execute("".join(f"DELETE FROM idem.{table}; " for table in tables) + "DELETE FROM public.orders")
+    forced(url, "".join(f"DELETE FROM idem.{table}; " for table in tables) + "DELETE FROM public.orders")
 
 
 PUT_INTENT = """

@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
 import pytest
-from accept.shop import ANSWER, OPERATION, ORDER, Shop, async_engine, engine
+from accept.shop import ANSWER, OPERATION, ORDER, Shop
+from fix_sql import async_engine_of, engine_of
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
@@ -60,16 +61,16 @@ def begin(shop: Shop, caller: str, isolation: str) -> Begin:
     async def opened() -> AsyncIterator[Work]:
         match kind:
             case "Connection":
-                with engine(shop.url, **options).begin() as connection:
+                with engine_of(shop.url, **options).begin() as connection:
                     yield Work(shop, connection)
             case "Session":
-                with Session(engine(shop.url, **options)) as session, session.begin():
+                with Session(engine_of(shop.url, **options)) as session, session.begin():
                     yield Work(shop, session)
             case "AsyncConnection":
-                async with async_engine(shop.url, driver, **options).begin() as connection:
+                async with async_engine_of(shop.url, driver, **options).begin() as connection:
                     yield Work(shop, connection)
             case _:
-                async with AsyncSession(async_engine(shop.url, driver, **options)) as session, session.begin():
+                async with AsyncSession(async_engine_of(shop.url, driver, **options)) as session, session.begin():
                     yield Work(shop, session)
 
     return opened

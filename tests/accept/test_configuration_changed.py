@@ -6,20 +6,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from accept.catalogues import NAME, changed, without
-from fix_accept import Acceptor
-from fix_api import client
-from fix_database import engine_of
+from accept.catalogues import changed, without
+from accept.doors import DOORS, PARAMS, by_http, by_sql, use
 from fix_spine import Spine
-from producers.application import Application, synced
 
-from idem.decisions import Accepted, InProgress, Mismatch, Replay, Retrying
+from idem.decisions import Retrying
 from idem.errors import ConfigError, ParamsInvalid, Unrenderable
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.catalogue import Catalogue
-from idem.sweeper.daemon import Sweeper
-
-PARAMS = {"amount": 100, "at": "10:00"}
 
 
 def refuse(_: Any) -> None:
@@ -42,107 +36,43 @@ CHANGES: dict[str, Callable[[Catalogue], Catalogue]] = {
 }
 
 
-def use(spine: Spine, catalogue: Catalogue) -> None:
-    spine.catalogue = catalogue
-    spine.acceptor = Acceptor(catalogue.operations, catalogue.providers)
-
-
-async def ask(spine: Spine, params: Any) -> Any:
-    async with client(spine) as api:
-        return await api.ask(json=params)
-
-
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("what", CHANGES)
-async def test_the_http_api_gives_the_stored_answer(spine: Spine, what: str) -> None:
-    first = await ask(spine, PARAMS)
-    assert first.status_code == 202
-    await spine.work()
-    before = await ask(spine, PARAMS)
-    assert before.status_code == 201
-    spine.catalogue = CHANGES[what](spine.catalogue)
-    again = await ask(spine, PARAMS)
-    assert (again.status_code, again.content, again.headers["idempotent-replayed"]) == (201, before.content, "true")
-    other = await ask(spine, {**PARAMS, "amount": 101})
-    assert other.json()["code"] == "key_reused", "other content is another request all the same"
-
-
-def accepted_again(spine: Spine, params: Any = PARAMS) -> Any:
-    engine = engine_of(spine.url)
-    with engine.begin() as connection:
-        return spine.acceptor.accept(connection, "t", NAME, "k1", params)
-
-
-@pytest.mark.parametrize("what", CHANGES)
-async def test_accept_in_python_replays_after_the_end(spine: Spine, what: str) -> None:
-    whole = spine.catalogue
-    assert isinstance(accepted_again(spine), Accepted)
+async def test_each_door_gives_the_stored_answer(spine: Spine, what: str, door: str) -> None:
+    whole, ask = changed(spine.catalogue, card_data="allow"), DOORS[door]
+    use(spine, whole)
+    assert await ask(spine) == ("taken", None)
     use(spine, CHANGES[what](whole))
-    assert isinstance(accepted_again(spine), InProgress), "before the end it is what it is, and never accepted anew"
+    assert await ask(spine) == ("in_progress", None), "before the end it is what it is, and never accepted anew"
     use(spine, whole)
     await spine.work()
-    before = accepted_again(spine)
-    assert isinstance(before, Replay)
+    before = await ask(spine)
+    assert before[0] == "replay"
     use(spine, CHANGES[what](whole))
-    again = accepted_again(spine)
-    assert isinstance(again, Replay) and again.answer == before.answer
-    assert isinstance(accepted_again(spine, {**PARAMS, "amount": 101}), Mismatch)
+    assert await ask(spine) == before
+    assert await ask(spine, {**PARAMS, "amount": 101}) == ("mismatch", None), "other content is another request"
 
 
 async def test_a_new_key_is_refused_as_before(spine: Spine) -> None:
     use(spine, changed(spine.catalogue, validate=refuse))
     with pytest.raises(ParamsInvalid):
-        accepted_again(spine)
+        spine.accept()
     use(spine, without(spine.catalogue))
     with pytest.raises(ConfigError):
-        accepted_again(spine)
-    assert (await ask(spine, PARAMS)).status_code == 404
+        spine.accept()
+    assert await by_http(spine) == ("not_found", None)
+    with pytest.raises(psycopg.Error, match="knows no operation"):
+        await by_sql(spine)
 
 
 async def test_a_key_at_rest_goes_back_to_work_with_its_frozen_request(spine: Spine) -> None:
     """Its params would be refused now, and were accepted: the retry sends what was frozen then."""
-    spine.bank.script(None, ["401"])
-    accepted_again(spine)
-    await spine.all("UPDATE idem.outbox SET start_before = now() RETURNING id")
-    await Sweeper(spine.database, spine.catalogue).run_once()
+    spine.accepted()
+    await spine.rest()
     assert (await spine.one("SELECT status FROM idem.outbox"))["status"] == "held"
     use(spine, changed(spine.catalogue, validate=refuse))
-    assert isinstance(accepted_again(spine), Retrying)
+    assert isinstance(spine.accept(), Retrying)
     assert (await spine.one("SELECT status FROM idem.outbox"))["status"] == "pending"
-
-
-SQL_CHANGES = {
-    "a member is left out": {"fingerprint_without": ("/at",)},
-    "card data is refused": {"card_data": "refuse"},
-    "it became inline": {"kind": "inline"},
-}
-
-
-@pytest.mark.parametrize("what", SQL_CHANGES)
-async def test_accept_by_sql_gives_the_stored_answer(spine: Spine, what: str) -> None:
-    params = {**PARAMS, "pan": "4111111111111111"}
-    use(spine, changed(spine.catalogue, card_data="allow"))
-    synced(spine.url, spine.catalogue)
-    application = Application(spine.url)
-    assert application.once(params=params).decision == "accepted"
-    await spine.work()
-    before = application.once(params=params)
-    assert before.decision == "replay"
-    use(spine, changed(spine.catalogue, **{"card_data": "allow", **SQL_CHANGES[what]}))
-    synced(spine.url, spine.catalogue)
-    again = application.once(params=params)
-    assert (again.decision, again.response_body) == ("replay", before.response_body)
-    assert application.once(params={**params, "amount": 5}).decision == "mismatch"
-
-
-async def test_accept_by_sql_knows_a_key_of_an_operation_that_is_gone(spine: Spine) -> None:
-    synced(spine.url, spine.catalogue)
-    application = Application(spine.url)
-    application.once(params=PARAMS)
-    await spine.work()
-    await spine.all("DELETE FROM idem.operations RETURNING name")
-    assert application.once(params=PARAMS).decision == "replay"
-    with pytest.raises(psycopg.Error, match="knows no operation"):
-        application.once("k2", params=PARAMS)
 
 
 @pytest.mark.parametrize("left_out", [(), ("/at",), ("/z~1/ü", "/a", "/a"), ("/😀", "/\ue000")])

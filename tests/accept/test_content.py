@@ -4,10 +4,9 @@ import json
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
-from accept.shop import Shop
-from fix_sql import query
+from accept.shop import Shop, empty
+from fix_sql import forced, query
 
 from idem.decisions import Accepted, InProgress, Mismatch, Replay
 from idem.errors import BodyInvalid, ConfigError, IdemError, KeyInvalid
@@ -38,15 +37,13 @@ def test_ib_125_the_same_json_in_another_spelling_is_the_same_request(shop: Shop
     ],
 )  # fmt: skip
 def test_ib_125_other_content_is_another_request(shop: Shop, other: dict[str, Any]) -> None:
-    first = shop.once(params={"amount": 100})
-    assert isinstance(first, Accepted)
+    first = shop.accepted(params={"amount": 100})
     assert shop.once(params={"amount": 100} | other) == Mismatch(first.intent_id)
 
 
 def test_text_is_compared_by_code_points(shop: Shop) -> None:
     """One é and e with an accent look alike and are two texts; nothing is normalised behind the client's back."""
-    first = shop.once(params={"amount": 1, "note": "\u00e9"})
-    assert isinstance(first, Accepted)
+    first = shop.accepted(params={"amount": 1, "note": "\u00e9"})
     assert shop.once(params={"amount": 1, "note": "e\u0301"}) == Mismatch(first.intent_id)
 
 
@@ -107,25 +104,17 @@ def test_large_bodies_are_frozen_and_answers_replayed_byte_for_byte(shop: Shop, 
     assert stored == note
     shop.put(first.intent_id, "completed")
     answer = bytes(range(256)) * (size // 256)
-    with psycopg.connect(shop.url) as superuser:
-        superuser.execute("SET session_replication_role = replica")
-        superuser.execute("UPDATE idem.idempotency_keys SET response_body = %s", [answer])
+    forced(shop.url, "UPDATE idem.idempotency_keys SET response_body = %s", [answer])
     replay = shop.once(params={"note": note, "amount": 1})
     assert isinstance(replay, Replay) and replay.answer.body == answer
 
 
 def test_hazard_59_the_same_wish_has_the_same_provider_key_after_lost_commits(shop: Shop) -> None:
     """The first accept is lost with all that it wrote; the client's retry meets the provider's own memory."""
-    first = shop.once()
+    first = shop.accepted()
     key = shop.rows("SELECT provider_key, (SELECT provider_key FROM idem.requests) FROM idem.outbox")
-    with psycopg.connect(shop.url) as superuser:
-        superuser.execute("SET session_replication_role = replica")
-        for table in ("evidence", "requests", "outbox", "idempotency_keys", "intents"):
-            superuser.execute(f"DELETE FROM idem.{table}")
-    again = shop.once()
-    assert isinstance(first, Accepted)
-    assert isinstance(again, Accepted)
-    assert first.intent_id != again.intent_id
+    empty(shop.url)
+    assert first.intent_id != shop.accepted().intent_id
     assert shop.rows("SELECT provider_key, (SELECT provider_key FROM idem.requests) FROM idem.outbox") == key
     assert key[0][0] == key[0][1]
 
@@ -146,10 +135,7 @@ def test_hazard_59_another_installation_has_other_keys(shop: Shop) -> None:
     query(shop.url, "UPDATE idem.installation SET secret = sha256(secret)")
     try:
         other = Shop(shop.url, type(shop.acceptor)(shop.acceptor.operations, shop.acceptor.providers))
-        with shop.engine.begin() as connection:
-            connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
-            for table in ("evidence", "requests", "outbox", "idempotency_keys", "intents"):
-                connection.exec_driver_sql(f"DELETE FROM idem.{table}")
+        empty(shop.url)
         other.once()
         assert shop.rows("SELECT provider_key FROM idem.outbox") != before
     finally:

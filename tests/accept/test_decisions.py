@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from accept.shop import ANSWER, WRITTEN, Shop
-from fix_sql import query
+from fix_sql import forced, query
 
 from idem.decisions import Accepted, Expired, InProgress, Mismatch, NeedsOperator, Replay, Retrying, Unknown
 from idem.errors import StoreUnavailable
@@ -37,10 +37,9 @@ def test_every_state_and_status_is_tried() -> None:
 
 
 def put(shop: Shop, state: str, status: str | None, claim: float | None, *letters: str) -> UUID:
-    first = shop.once()
-    assert isinstance(first, Accepted)
-    shop.put(first.intent_id, state, status, *letters, claim=claim)
-    return first.intent_id
+    intent = shop.accepted().intent_id
+    shop.put(intent, state, status, *letters, claim=claim)
+    return intent
 
 
 EVERYTHING = [*(f"idem.{table}" for table in WRITTEN), "idem.dead_letters", "idem.proofs"]
@@ -118,8 +117,7 @@ def test_hazard_29_what_a_client_hears_of_an_open_dead_letter(
     else:
         usual = {"failed_retryable": Retrying, "unknown": Unknown, "in_progress": InProgress, "completed": Replay}
         assert type(decision) is usual[state]
-        answered = state == "failed_retryable" and reason in ("too_late", "unrenderable")
-        expected = "client_retry" if answered else None
+        expected = "client_retry" if state == "failed_retryable" and reason in ("too_late", "unrenderable") else None
         assert shop.rows("SELECT resolution FROM idem.dead_letters") == [(expected,)]
 
 
@@ -137,14 +135,13 @@ def test_a_resolved_dead_letter_blocks_nothing(shop: Shop) -> None:
 def test_a_retry_of_a_key_at_rest_puts_its_frozen_request_back_to_work(shop: Shop) -> None:
     """Hazards 6, 66: same row, same bytes, same provider key; nothing new but the wish."""
     intent = put(shop, "failed_retryable", "held", None)
-    with psycopg.connect(shop.url) as superuser:
-        superuser.execute("SET session_replication_role = replica")
-        superuser.execute(
-            "UPDATE idem.outbox SET attempt = 3, redrives = 2, redrive_at = now() + interval '1 hour',"
-            " start_before = now() - interval '1 hour'"
-        )
-        superuser.execute("UPDATE idem.intents SET requested_at = now() - interval '1 day'")
-        superuser.execute("UPDATE idem.idempotency_keys SET last_error_code = 'x', last_error_message = 'y'")
+    forced(
+        shop.url,
+        "UPDATE idem.outbox SET attempt = 3, redrives = 2, redrive_at = now() + interval '1 hour',"
+        " start_before = now() - interval '1 hour';"
+        "UPDATE idem.intents SET requested_at = now() - interval '1 day';"
+        "UPDATE idem.idempotency_keys SET last_error_code = 'x', last_error_message = 'y'",
+    )
     frozen = shop.rows("SELECT * FROM idem.requests")
     keep = "SELECT id, provider_key, attempt, redrives FROM idem.outbox"
     kept = shop.rows(keep)
@@ -182,13 +179,12 @@ def test_the_next_time_to_ask_comes_from_the_row(shop: Shop) -> None:
     claimed = shop.once()
     assert isinstance(claimed, InProgress)
     assert claimed.retry_after == 5  # its lease is the latest end of a call, not the likely one
-    with psycopg.connect(shop.url) as superuser:
-        superuser.execute("SET session_replication_role = replica")
-        superuser.execute(
-            "UPDATE idem.outbox SET claim_token = NULL, claimed_by = NULL, claimed_at = NULL, claimed_until = NULL,"
-            " status = 'unknown', available_at = now() + interval '1 day'"
-        )
-        superuser.execute("UPDATE idem.idempotency_keys SET state = 'unknown'")
+    forced(
+        shop.url,
+        "UPDATE idem.outbox SET claim_token = NULL, claimed_by = NULL, claimed_at = NULL, claimed_until = NULL,"
+        " status = 'unknown', available_at = now() + interval '1 day';"
+        "UPDATE idem.idempotency_keys SET state = 'unknown'",
+    )
     unknown = shop.once()
     assert isinstance(unknown, Unknown)
     assert 86000 < unknown.retry_after <= 86400
@@ -202,9 +198,7 @@ def test_a_key_that_ought_to_be_expired_is_answered_until_it_is(shop: Shop) -> N
 
 
 def test_ib_132_keys_of_two_tenants_know_nothing_of_each_other(shop: Shop) -> None:
-    first, second = shop.once(tenant="a"), shop.once(tenant="b")
-    assert isinstance(first, Accepted)
-    assert isinstance(second, Accepted)
+    first, second = shop.accepted(tenant="a"), shop.accepted(tenant="b")
     assert first.intent_id != second.intent_id
     shop.put(first.intent_id, "completed")
     assert isinstance(shop.once(tenant="a"), Replay)
@@ -213,11 +207,9 @@ def test_ib_132_keys_of_two_tenants_know_nothing_of_each_other(shop: Shop) -> No
 
 
 def test_ib_135_keys_of_two_operations_know_nothing_of_each_other(shop: Shop) -> None:
-    first, second = shop.once(operation="pay.keyed"), shop.once(operation="ship.keyed")
-    assert isinstance(first, Accepted)
-    assert isinstance(second, Accepted)
-    keys = shop.rows("SELECT DISTINCT provider_key FROM idem.outbox")
-    assert len(keys) == 2
+    for operation in ("pay.keyed", "ship.keyed"):
+        shop.accepted(operation=operation)
+    assert len(shop.rows("SELECT DISTINCT provider_key FROM idem.outbox")) == 2
 
 
 REAPER = """
@@ -252,8 +244,7 @@ def test_hazard_19_the_reaper_between_insert_and_select(shop: Shop, rounds: int)
 
 
 def test_what_is_stored_is_what_was_accepted(shop: Shop) -> None:
-    decision = shop.once(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-    assert isinstance(decision, Accepted)
+    decision = shop.accepted(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     (row,) = shop.rows(
         "SELECT o.status, o.attempt, o.provider, o.account, o.origin, o.replay_window, o.marks_start, o.traceparent,"
         "       o.provider_key = r.provider_key, r.method, r.path, r.body, n.params, n.operation, n.tenant_id,"

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import psycopg
 import pytest
 from accept.shop import ORDER, WRITTEN, Shop
+from fix_waiting import until_it_holds
 from sqlalchemy import Connection, event
 
 from idem.decisions import Accepted
@@ -43,12 +43,9 @@ def pay(connection: Connection, shop: Shop) -> None:
 
 def settled(shop: Shop) -> dict[str, int]:
     """What is committed once the dead process's backend has seen that nobody is there."""
-    backends = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %(child)s"
-    for _ in range(500):
-        if shop.rows(backends, child=CHILD) == [(0,)]:
-            return shop.counts()
-        time.sleep(0.02)
-    raise AssertionError("the backend of a dead process is still there")
+    backends = "SELECT FROM pg_stat_activity WHERE application_name = %(child)s"
+    until_it_holds(lambda: not shop.rows(backends, child=CHILD), what="the end of its session")
+    return shop.counts()
 
 
 STATEMENTS = ["SET application_name", "INSERT INTO public.orders", "SELECT secret", "SELECT d.decision"]
@@ -74,7 +71,7 @@ def test_ib_030_killed_around_each_statement_before_the_commit(shop: Shop, state
 @pytest.mark.parametrize("table", WRITTEN)
 def test_ib_030_killed_while_the_statement_writes(shop: Shop, table: str) -> None:
     """The server holds in the middle of the one statement, at this table, when the process dies."""
-    waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %(child)s AND wait_event_type = 'Lock'"
+    waits = "SELECT FROM pg_stat_activity WHERE application_name = %(child)s AND wait_event_type = 'Lock'"
     with psycopg.connect(shop.url) as blocker:
         blocker.execute(f"LOCK TABLE idem.{table} IN SHARE ROW EXCLUSIVE MODE")
         pid = os.fork()
@@ -84,12 +81,7 @@ def test_ib_030_killed_while_the_statement_writes(shop: Shop, table: str) -> Non
                     pay(connection, shop)
             finally:
                 os._exit(1)
-        for _ in range(500):
-            if shop.rows(waits, child=CHILD) == [(1,)]:
-                break
-            time.sleep(0.02)
-        else:
-            raise AssertionError("accept did not come to the table")
+        until_it_holds(lambda: shop.rows(waits, child=CHILD), what="accept at the table")
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     assert settled(shop) == NOTHING

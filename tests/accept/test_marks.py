@@ -36,8 +36,7 @@ def shop_of(url: str, deployment: str) -> Shop:
 
 
 def test_hazard_40_what_is_frozen_carries_deployment_and_key(shop_url: str) -> None:
-    shop = shop_of(shop_url, ENVIRONMENT)
-    assert isinstance(shop.once(), Accepted)
+    assert isinstance(shop_of(shop_url, ENVIRONMENT).once(), Accepted)
     found = query(shop_url, "SELECT r.body, o.provider_key::text FROM idem.requests r, idem.outbox o")[0]
     assert found is not None
     assert json.loads(found[0])["metadata"] == {"deployment": ENVIRONMENT, "key": found[1]}

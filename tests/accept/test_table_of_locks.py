@@ -7,10 +7,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from accept.shop import ORDERS, Shop, engine
+from accept.shop import ORDERS, Shop
 from fix_accept import Acceptor
-from fix_database import ENVIRONMENT
-from fix_sql import query
+from fix_database import ENVIRONMENT, connected
+from fix_sql import engine_of, query
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
@@ -19,7 +19,7 @@ from idem.decisions import Accepted
 from idem.errors import StoreUnavailable
 from idem.migrations import runner
 from idem.outbox.api.store import Store
-from idem.outbox.database.pool import REFUSED, Database, Timeouts
+from idem.outbox.database.pool import REFUSED, Timeouts
 from idem.outbox.http_server.problems import ProblemError
 from idem.testing.embedded import acquire
 
@@ -65,10 +65,8 @@ def test_a_bulk_accept_says_what_to_do_and_leaves_nothing_behind(own_server: str
 
 @pytest.mark.quick
 async def test_the_http_api_answers_503_and_goes_on(own_server: str) -> None:
-    database = Database(own_server, name="idem-test-locks", size=1, timeouts=Timeouts(5, 5, 30, 5))
-    await database.open()
-    store = Store(database, 5)
-    try:
+    async with connected(own_server, size=1, timeouts=Timeouts(5, 5, 30, 5)) as database:
+        store = Store(database, 5)
         with full(own_server), pytest.raises(ProblemError) as told:
             await store.run(lambda connection: connection.execute("SELECT pg_advisory_xact_lock(-1)"))
         assert (told.value.status, told.value.problem.code) == (503, "store_unavailable")
@@ -81,12 +79,10 @@ async def test_the_http_api_answers_503_and_goes_on(own_server: str) -> None:
                 except ProblemError as error:
                     assert error.status == 503
         assert found.rowcount == 1
-    finally:
-        await database.close()
 
 
 def test_a_daemon_takes_it_for_a_refusal_and_a_command_explains_it(own_server: str) -> None:
-    with engine(own_server).connect() as connection, full(own_server), pytest.raises(OperationalError) as raised:
+    with engine_of(own_server).connect() as connection, full(own_server), pytest.raises(OperationalError) as raised:
         connection.execute(text("SELECT pg_advisory_xact_lock(-1)"))
     assert isinstance(raised.value.orig, REFUSED)
     said, code = explain(raised.value) or ("", 0)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from adopt.shop import CONFIG, ORDER, TABLES
+from adopt.proof_server import Street
+from adopt.shop import ORDER, TABLES
 
 from idem.testing.bank import Bank, BankAccount, BankSettings
 
@@ -20,16 +21,14 @@ def shop_url(db_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def idem_toml(tmp_path: Path) -> Path:
-    """The shop's idem.toml."""
-    path = tmp_path / "idem.toml"
-    path.write_text(CONFIG)
-    return path
-
-
-@pytest.fixture
 async def bank(tmp_path: Path) -> AsyncIterator[Bank]:
     """A ledger that behaves until it is told otherwise."""
     settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, accounts=(BankAccount("main", "secret"),))
     async with Bank(settings) as bank:
         yield bank
+
+
+@pytest.fixture(scope="module")
+def street() -> Iterator[Street]:
+    with Street() as street:
+        yield street

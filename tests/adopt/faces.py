@@ -9,10 +9,9 @@ from typing import Any, Final, TypeAlias
 import httpx
 from adopt.proof_ways import django_line
 from fastapi import Depends, FastAPI, Response
-from fix_database import engine_of
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from fix_sql import async_engine_of, engine_of
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
 
 from idem import Answer, response
 from idem.decisions import Mismatch, Replay
@@ -24,7 +23,7 @@ Face: TypeAlias = Callable[[Any, str, str, bytes], Any]
 
 
 async def fastapi(pay: Any, url: str, key: str, body: bytes) -> Answer:
-    engine = create_async_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    engine = async_engine_of(url)
     app, asked = FastAPI(), Depends(pay.call_async)
 
     @app.post(PATH)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from adopt.shop import Charge, define
-from fix_database import engine_of
-from fix_sql import query
+from fix_sql import engine_of, query
 from sqlalchemy.orm import Session
 
 from idem import Answer, Call

@@ -124,8 +124,7 @@ async def _serve(*, listening: socket.socket, url: str, toml: str, bank: str, dr
 
         _watch(engine, moment)
         app.get("/moments")(lambda: seen)
-        serving = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-        await serving.serve(sockets=[listening])
+        await uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off")).serve(sockets=[listening])
 
 
 def _watch(engine: AsyncEngine, moment: Callable[[str], None]) -> None:

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from adopt.shop import CONFIG
+from fix_waiting import until_it_holds
 from sqlalchemy import create_engine
 
 from idem.cli.main import main
@@ -79,9 +79,9 @@ def _work(place: Path, shop_url: str, command: tuple[str, ...]) -> None:
     worker = idem(place, shop_url, *command, "--app", "payments:idem")
     try:
         with psycopg.connect(shop_url, autocommit=True) as look:
-            wait(look, "SELECT EXISTS (SELECT FROM idem.event_handlers)")
+            until_it_holds(lambda: look.execute("SELECT FROM idem.event_handlers").fetchall(), every=0.1)
             accept(place, shop_url)
-            wait(look, "SELECT EXISTS (SELECT FROM attempts)")
+            until_it_holds(lambda: look.execute("SELECT FROM attempts").fetchall(), every=0.1)
             assert look.execute("SELECT state FROM idem.intents").fetchall() == [("completed",)]
     finally:
         worker.send_signal(signal.SIGTERM)
@@ -106,16 +106,6 @@ def accept(place: Path, url: str) -> None:
         os.environ.update(before)
         sys.path.remove(str(place))
         sys.modules.pop("payments", None)
-
-
-def wait(look: psycopg.Connection[tuple[bool]], question: str) -> None:
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        found = look.execute(question).fetchone()
-        if found and found[0]:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"it never came true: {question}")
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,8 @@ import psycopg
 import pytest
 from adopt.proof_line import cuttable
 from adopt.shop import ORDER, build, define
-from adopt.working import count, work
-from fix_sql import query
+from adopt.working import count, rest, states, work
 
-from idem.outbox.config.settings import SweeperSettings
-from idem.outbox.database.pool import Database
-from idem.sweeper.daemon import Sweeper
-from idem.testing import stepping
 from idem.testing.bank import Bank
 
 PATH = f"/orders/{ORDER}/payment"
@@ -95,13 +90,8 @@ async def test_a_key_at_rest_goes_back_to_work_and_their_rows_are_not_written_tw
     with idem.pointed_at("ledger", bank.url):
         async with shop(app) as client:
             assert (await client.post(PATH)).status_code == 202
-            database = Database(shop_url, name="test", size=2)
-            await database.open()
-            async with database.connection() as connection:
-                await stepping.advance(connection, 20 * 60)
-            await Sweeper(database, idem.catalogue(), SweeperSettings()).run_once()
-            await database.close()
-            assert query(shop_url, "SELECT state FROM idem.idempotency_keys")[0] == ("failed_retryable",)
+            await rest(idem, shop_url)
+            assert states(shop_url) == [("failed_retryable", "held")]
             assert (await client.post(PATH)).status_code == 202
             assert (await client.post(PATH)).status_code == 409
             assert count(shop_url, "attempts") == count(shop_url, "idem.intents") == 1

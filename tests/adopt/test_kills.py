@@ -2,8 +2,6 @@
 
 import os
 import signal
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -13,6 +11,7 @@ from adopt.proof_server import Server, Street
 from adopt.shop import ORDER, define
 from adopt.working import work
 from fix_line import target, through
+from fix_waiting import until_it_holds
 
 from idem.testing.bank import Bank
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
@@ -23,19 +22,17 @@ SELECT (SELECT count(*) FROM attempts),
        (SELECT count(*) FROM idem.idempotency_keys), (SELECT count(*) FROM idem.intents),
        (SELECT count(*) FROM idem.requests), (SELECT count(*) FROM idem.outbox)
 """
+OPEN = """
+SELECT FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL
+   AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
 BOUND = 30.0
 
 
 def stored(url: str) -> int:
     """How many payments stand, in their table and in all of ours alike; once no backend is at it any more."""
     with psycopg.connect(url, autocommit=True) as own:
-        until = time.monotonic() + BOUND
-        while own.execute(
-            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL"
-            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        ).fetchone():
-            assert time.monotonic() < until, "a transaction stays open"
-            time.sleep(0.01)
+        until_it_holds(lambda: not own.execute(OPEN).fetchone(), what="the end of each transaction", every=0.01)
         found = own.execute(STORED).fetchone()
     assert found is not None and len(set(found)) == 1, found
     return int(found[0])
@@ -44,12 +41,6 @@ def stored(url: str) -> int:
 async def send(to: Server, key: str) -> httpx.Response:
     async with httpx.AsyncClient(base_url=to.url, timeout=BOUND) as client:
         return await client.post(PATH, headers={"Idempotency-Key": key})
-
-
-@pytest.fixture(scope="module")
-def street() -> Iterator[Street]:
-    with Street() as street:
-        yield street
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])

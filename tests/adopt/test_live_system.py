@@ -14,8 +14,8 @@ import httpx
 import psycopg
 import pytest
 from fix_accept import Acceptor
-from fix_database import engine_of, on
-from fix_sql import query
+from fix_database import on
+from fix_sql import engine_of, query
 from tutorial.page import FENCE, missing
 
 from idem.decisions import Decision, Mismatch, Replay, Retrying
@@ -121,8 +121,7 @@ def _follow(folder: Path, old: str, new: str, url: str, stack: contextlib.ExitSt
 
 def client(folder: Path, url: str):  # type: ignore[no-untyped-def]
     """What the new endpoint decides about an old client's retry."""
-    environment = {"IDEM_DATABASE_URL": url, "LEDGER_TOKEN": "secret"}
-    found = config.load(folder / "idem.toml", environment)
+    found = config.load(folder / "idem.toml", ({"IDEM_DATABASE_URL": url, "LEDGER_TOKEN": "secret"}))
     acceptor = Acceptor(found.operations, found.providers)
     engine = engine_of(url)
 

@@ -11,6 +11,7 @@ import pytest
 from adopt.proof_line import Cut, cuttable
 from adopt.proof_ways import ASYNC, ISOLATIONS, SYNC, Rows, Run, Told, Undo, request
 from adopt.shop import define
+from fix_waiting import until_it_holds
 
 from idem import StoreUnavailable
 from idem.errors import NotStored, OutOfOrder
@@ -192,10 +193,7 @@ def _break_a_promise(run: Run) -> None:
 def _terminate(desk: Desk, run: Run) -> None:
     pid = run("SELECT pg_backend_pid()")
     desk.admin.execute("SELECT pg_terminate_backend(%s)", [pid])
-    until = time.monotonic() + BOUND
-    while desk.admin.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until_it_holds(lambda: not desk.admin.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone())
 
 
 def _cut(desk: Desk, at: str) -> None:

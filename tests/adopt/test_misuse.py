@@ -1,6 +1,8 @@
 """Mistakes in the user's code: each is loud at the first request, and says what to write instead."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +12,9 @@ import pytest
 from adopt.proof_desk import CHARGE, Desk, opened_desk  # noqa: F401
 from adopt.proof_ways import django_line
 from fastapi import Depends, FastAPI, Response
+from fix_sql import async_engine_of, engine_of
 from flask import Flask
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -44,8 +47,7 @@ def test_answer_inside_the_savepoint_alone(desk: Desk) -> None:
 @pytest.mark.parametrize("scope", [{}, {"scope": "function"}])
 async def test_answer_where_a_dependency_commits_after_the_response(desk: Desk, scope: Any) -> None:
     """Current FastAPI runs what stands behind `yield` once the endpoint has returned, and by default later still."""
-    engine = create_async_engine(desk.url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
-    sessions = async_sessionmaker(engine)
+    sessions = async_sessionmaker(async_engine_of(desk.url, "asyncpg"))
 
     async def begun() -> AsyncIterator[AsyncSession]:
         async with sessions.begin() as db:
@@ -68,70 +70,48 @@ async def test_answer_where_a_dependency_commits_after_the_response(desk: Desk, 
     assert desk.count("idem.idempotency_keys") == 0
 
 
-def _not_begun(desk: Desk) -> Iterator[Any]:
-    with desk.session() as db:
+@contextmanager
+def autocommit(desk: Desk, of: str) -> Iterator[Any]:
+    """A connection that is not in a transaction that could be committed with ours."""
+    with ExitStack() as stack:
+        match of:
+            case "connection":
+                db = stack.enter_context(desk.engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
+                stack.enter_context(db.begin())
+            case "engine":
+                db = stack.enter_context(Session(engine_of(desk.url, isolation_level="AUTOCOMMIT")))
+                stack.enter_context(db.begin())
+            case "psycopg":
+                db = stack.enter_context(psycopg.connect(desk.url, autocommit=True))
+            case _:
+                db, _ = stack.enter_context(django_line(desk.url, "READ COMMITTED"))
+                db.ensure_connection()
         yield db
 
 
-def _connection_not_begun(desk: Desk) -> Iterator[Any]:
-    with desk.engine.connect() as db:
-        yield db
-
-
-def _autocommit(desk: Desk) -> Iterator[Any]:
-    with desk.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db, db.begin():
-        yield db
-
-
-def _engine_in_autocommit(desk: Desk) -> Iterator[Any]:
-    engine = create_engine(desk.engine.url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
-    with Session(engine) as db, db.begin():
-        yield db
-
-
-def _psycopg_autocommit(desk: Desk) -> Iterator[Any]:
-    with psycopg.connect(desk.url, autocommit=True) as db:
-        yield db
-
-
-def _django_autocommit(desk: Desk) -> Iterator[Any]:
-    with django_line(desk.url, "READ COMMITTED") as (db, _):
-        db.ensure_connection()
-        yield db
-
-
-@pytest.mark.parametrize(
-    "opened",
-    [_autocommit, _engine_in_autocommit, _psycopg_autocommit, _django_autocommit],
-)
-def test_reserve_outside_a_transaction(desk: Desk, opened: Callable[[Desk], Iterator[Any]]) -> None:
-    lines = opened(desk)
-    db = next(lines)
-    with pytest.raises(NoTransaction, match=r"needs an open transaction.*not on a connection in autocommit"):
+@pytest.mark.parametrize("of", ["connection", "engine", "psycopg", "django"])
+def test_reserve_outside_a_transaction(desk: Desk, of: str) -> None:
+    with (
+        autocommit(desk, of) as db,
+        pytest.raises(NoTransaction, match=r"needs an open transaction.*not on a connection in autocommit"),
+    ):
         desk.begin().reserve(db)
-    lines.close()
     assert desk.count("idem.idempotency_keys") == 0
 
 
-@pytest.mark.parametrize("opened", [_not_begun, _connection_not_begun])
-def test_reserve_begins_what_sqlalchemy_begins_by_itself(desk: Desk, opened: Callable[[Desk], Iterator[Any]]) -> None:
+@pytest.mark.parametrize("of", ["session", "connection"])
+def test_reserve_begins_what_sqlalchemy_begins_by_itself(desk: Desk, of: str) -> None:
     """One rule for reserve and accept, and the caller commits: what he does not commit never happened."""
     for key, commits in (("k1", False), ("k2", True)):
-        lines = opened(desk)
-        db = next(lines)
         call = desk.begin(key)
-        assert call.reserve(db)
-        call.submit(db, CHARGE)
-        with pytest.raises(NotCommitted):
-            call.answer()
-        if commits:
-            db.commit()
-            assert call.answer().status == 202
-        else:
-            db.rollback()
-            with pytest.raises(NotStored):
+        with desk.session() if of == "session" else desk.engine.connect() as db:
+            assert call.reserve(db)
+            call.submit(db, CHARGE)
+            with pytest.raises(NotCommitted):
                 call.answer()
-        lines.close()
+            (db.commit if commits else db.rollback)()
+        with contextlib.nullcontext() if commits else pytest.raises(NotStored):
+            assert call.answer().status == 202
     assert desk.count("idem.idempotency_keys") == 1
 
 
@@ -190,7 +170,7 @@ def test_answer_after_a_rollback(desk: Desk) -> None:
 
 
 async def test_answer_after_a_rollback_is_loud_at_once_and_waits_for_nothing(desk: Desk) -> None:
-    engine = create_async_engine(desk.url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
+    engine = async_engine_of(desk.url, "asyncpg")
     call = desk.charge.begin_async(key="k1")
     async with AsyncSession(engine) as db:
         await db.begin()
@@ -257,8 +237,7 @@ async def test_a_sync_connection_in_an_async_call(desk: Desk) -> None:
 
 def test_a_scoped_session_is_a_session(desk: Desk) -> None:
     """What Flask-SQLAlchemy hands out."""
-    db = scoped_session(sessionmaker(desk.engine))
-    call = desk.begin()
+    db, call = scoped_session(sessionmaker(desk.engine)), desk.begin()
     with db.begin():
         assert call.reserve(db)
         call.submit(db, CHARGE)
@@ -267,26 +246,20 @@ def test_a_scoped_session_is_a_session(desk: Desk) -> None:
 
 
 def test_statuses_that_are_stored_for_ever(desk: Desk) -> None:
-    for status in (100, 500, 503):
-        call = desk.local(f"s{status}")
+    ends: list[tuple[Any, str, Any, str]] = [
+        *((desk.local, "complete", Answer(each), f"status {each} cannot be stored here: 2xx to 4xx can")
+          for each in (100, 500, 503)),
+        *((desk.begin, "refuse", Answer(each), f"status {each} cannot be stored here: 4xx can")
+          for each in (200, 302, 500)),
+        (desk.local, "submit", {}, "calls no provider: end it with complete"),
+    ]  # fmt: skip
+    for number, (begin, end, given, said) in enumerate(ends):
+        call = begin(f"k{number}")
         with desk.session() as db:
             db.begin()
             assert call.reserve(db)
-            with pytest.raises(OutOfOrder, match=f"status {status} cannot be stored here: 2xx to 4xx can"):
-                call.complete(db, Answer(status))
-    for status in (200, 302, 500):
-        call = desk.begin(f"r{status}")
-        with desk.session() as db:
-            db.begin()
-            assert call.reserve(db)
-            with pytest.raises(OutOfOrder, match=f"status {status} cannot be stored here: 4xx can"):
-                call.refuse(db, Answer(status))
-    with desk.session() as db:
-        db.begin()
-        call = desk.local("k1")
-        assert call.reserve(db)
-        with pytest.raises(OutOfOrder, match="calls no provider: end it with complete"):
-            call.submit(db, {})
+            with pytest.raises(OutOfOrder, match=said):
+                getattr(call, end)(db, given)
     assert desk.count("idem.intents") == 0
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -10,9 +9,8 @@ import pytest
 from adopt.proof_server import Street
 from adopt.shop import ORDER, Charge, define
 from adopt.working import count, work
-from fix_database import engine_of
 from fix_server import KEPT
-from fix_sql import query
+from fix_sql import engine_of, query
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -20,12 +18,6 @@ from idem.testing.bank import Bank
 
 PATH = f"/orders/{ORDER}/payment"
 CHARGE = Charge(amount=100, currency="eur")
-
-
-@pytest.fixture(scope="module")
-def street() -> Iterator[Street]:
-    with Street() as street:
-        yield street
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])

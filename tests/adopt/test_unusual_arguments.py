@@ -11,14 +11,14 @@ from uuid import UUID, uuid4
 import httpx
 import psycopg
 import pytest
-from adopt.conftest import idem_toml  # noqa: F401
 from adopt.proof_desk import CHARGE, Desk, opened_desk  # noqa: F401
-from adopt.shop import CONFIG, Charge
+from adopt.shop import Charge
 from fastapi import Depends, FastAPI, Response
+from fix_sql import async_engine_of
+from fix_waiting import until
 from pydantic import BaseModel, Field, SecretStr, computed_field
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
 
 from idem import Answer, AsyncCall, Idem, Misuse, Request, Settled, response
 from idem.errors import BodyInvalid, NoTransaction, Unrenderable
@@ -40,18 +40,11 @@ def charging(path: Path, model: Any, **said: Any) -> tuple[Idem, Any]:
     )
 
 
-@pytest.fixture
-def toml(tmp_path: Path) -> Path:
-    path = tmp_path / "own.toml"
-    path.write_text(CONFIG)
-    return path
-
-
 @pytest.mark.parametrize("tenant", [User, lambda: {"id": 1}, lambda: True, lambda: b"acme", lambda: 1.5])
-async def test_a_tenant_that_is_an_object(desk: Desk, toml: Path, tenant: Any) -> None:
-    _, charge = charging(toml, Charge, tenant=tenant)
+async def test_a_tenant_that_is_an_object(desk: Desk, idem_toml: Path, tenant: Any) -> None:
+    _, charge = charging(idem_toml, Charge, tenant=tenant)
     app = FastAPI()
-    engine = create_async_engine(desk.url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
+    engine = async_engine_of(desk.url, "asyncpg")
 
     @app.post("/pay")
     async def pay(call: Annotated[AsyncCall, Depends(charge.call_async)]) -> Response:
@@ -107,8 +100,8 @@ def submit(desk: Desk, effect: Any, params: Any) -> None:
 
 
 @pytest.mark.parametrize("params", [Aliased(orderId=4), Computed(a=2), kinds()], ids=lambda p: type(p).__name__)
-def test_params_come_back_as_they_were(desk: Desk, toml: Path, params: BaseModel) -> None:
-    _, effect = charging(toml, type(params))
+def test_params_come_back_as_they_were(desk: Desk, idem_toml: Path, params: BaseModel) -> None:
+    _, effect = charging(idem_toml, type(params))
     submit(desk, effect, params)
     assert effect.definition.read(effect.definition.written(params)) == params
     assert effect.definition.written(effect.definition.written(params)) == effect.definition.written(params)
@@ -123,9 +116,9 @@ def test_params_come_back_as_they_were(desk: Desk, toml: Path, params: BaseModel
     ],
 )
 async def test_params_that_cannot_be_kept(
-    desk: Desk, toml: Path, params: BaseModel, error: type[Exception], match: str
+    desk: Desk, idem_toml: Path, params: BaseModel, error: type[Exception], match: str
 ) -> None:
-    idem, effect = charging(toml, type(params))
+    idem, effect = charging(idem_toml, type(params))
     with pytest.raises(error, match=match):
         submit(desk, effect, params)
     assert desk.count("idem.idempotency_keys") == 0
@@ -163,8 +156,7 @@ def test_accept_in_autocommit(desk: Desk) -> None:
 
 
 async def test_accept_over_a_scoped_session(desk: Desk) -> None:
-    engine = create_async_engine(desk.url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
-    scoped = async_scoped_session(async_sessionmaker(engine), scopefunc=lambda: 1)
+    scoped = async_scoped_session(async_sessionmaker(async_engine_of(desk.url, "asyncpg")), scopefunc=lambda: 1)
     async with scoped.begin():
         await desk.charge.accept_async(scoped, CHARGE, key="k1")
     await scoped.remove()
@@ -180,9 +172,9 @@ def test_keys_and_tenants_that_are_no_text(desk: Desk, said: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("body", [None, {"coupon": "X1"}, {"amount": 5, "currency": "eur"}])
-async def test_a_handler_hears_of_what_the_endpoint_refused(desk: Desk, toml: Path, body: Any) -> None:
+async def test_a_handler_hears_of_what_the_endpoint_refused(desk: Desk, idem_toml: Path, body: Any) -> None:
     """Its params are the body of the endpoint's client, which need not be of the operation's model."""
-    idem, charge = charging(toml, Charge)
+    idem, charge = charging(idem_toml, Charge)
     heard: list[Any] = []
 
     @charge.on_settled
@@ -228,9 +220,7 @@ async def test_a_caller_that_is_cancelled_as_its_inline_call_has_begun(
     try:
         with pytest.raises(asyncio.CancelledError):
             await caller
-        async with asyncio.timeout(5):
-            while desk.count("idem.outbox WHERE status = 'held'") == 0:
-                await asyncio.sleep(0.05)
+        await until(lambda: desk.count("idem.outbox WHERE status = 'held'"), seconds=5)
     finally:
         await asyncio.to_thread(desk.idem.close)
     assert desk.count("idem.idempotency_keys WHERE state = 'failed_retryable'") == 1

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from adopt.shop import define
 from fastapi import Depends, FastAPI, File, Form, HTTPException, Request, Response, UploadFile
-from fix_database import engine_of
+from fix_sql import engine_of
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session

@@ -1,14 +1,14 @@
 """An operation says the version of its answer: it is stored and sent with it, and a replay keeps it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from adopt.shop import CONFIG, define
+from adopt.shop import define
 from fix_api import PAY, client
-from fix_spine import Spine, operation
+from fix_spine import Spine
+from fix_sql import query
 
 from idem import Answer
 from idem.outbox.domain.catalogue import Catalogue
@@ -17,10 +17,7 @@ from idem.outbox.domain.operation import ANSWER_VERSION, versioned
 
 def at_version(spine: Spine, version: int | None) -> Catalogue:
     """The catalogue with this version of `pay.keyed`, for the daemons too."""
-    operations = dict(spine.catalogue.operations)
-    operations["pay.keyed"] = replace(operations["pay.keyed"], answer_version=version)
-    spine.catalogue = replace(spine.catalogue, operations=operations)
-    return spine.catalogue
+    return spine.know(answer_version=version)
 
 
 async def stored(spine: Spine, key: str) -> Any:
@@ -53,10 +50,8 @@ async def test_an_answer_that_the_reconciler_settles_has_its_version(spine: Spin
 
 
 @pytest.mark.parametrize("end", ["complete", "refuse"])
-def test_an_answer_of_the_callers_own_has_its_version(db_url: str, tmp_path: Path, end: str) -> None:
-    path = tmp_path / "idem.toml"
-    path.write_text(CONFIG)
-    idem, charge = define(path, answer_version=5)
+def test_an_answer_of_the_callers_own_has_its_version(db_url: str, idem_toml: Path, end: str) -> None:
+    idem, charge = define(idem_toml, answer_version=5)
     note = idem.operation("notes.create", key_ttl="72h", answer_version=5)
     told = []
     for _ in range(2):
@@ -67,16 +62,14 @@ def test_an_answer_of_the_callers_own_has_its_version(db_url: str, tmp_path: Pat
             db.commit()
             told.append(call.answer().headers[ANSWER_VERSION])
     assert told == ["5", "5"]
-    with psycopg.connect(db_url) as look:
-        assert look.execute("SELECT response_schema_version FROM idem.idempotency_keys").fetchone() == (5,)
+    assert query(db_url, "SELECT response_schema_version FROM idem.idempotency_keys") == [(5,)]
 
 
 async def test_a_header_of_the_answers_own_is_no_version(spine: Spine) -> None:
     """It settles all the same, and is told as it is."""
     said = lambda outcome, intent: Answer(201, {}, {ANSWER_VERSION: "next"})  # noqa: E731
-    odd = operation("pay.keyed", "keyed", answer=said)
-    spine.catalogue = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": odd})
-    async with client(spine, catalogue=spine.catalogue) as api:
+    spine.know(answer=said)
+    async with client(spine) as api:
         await api.ask("k")
         await spine.work()
         assert (await api.ask("k")).headers[ANSWER_VERSION] == "next"

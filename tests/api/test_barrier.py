@@ -23,8 +23,7 @@ REQUESTS = 200
 @pytest.mark.timeout(600)
 async def test_ib_126_two_hundred_at_once_are_one(spine: Spine) -> None:
     """Every other round has two different bodies: one of them wins, the other is refused."""
-    async with spine.database.connection() as connection:
-        _, token = await tokens.create(connection, "t", "barrier")
+    _, token = await spine.run(tokens.create, "t", "barrier")
     said: Counter[str] = Counter()
     with apis(spine.url, spine.bank.url, 2) as addresses:
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60, limits=KEPT) as http:

@@ -1,11 +1,10 @@
 """What of a request is its wish: the fingerprint over HTTP and SQL, what may differ, what must not be stored."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from fix_api import Client, client
-from fix_spine import Spine, operation
+from fix_spine import Spine
 
 from idem.decisions import InProgress, Replay
 from idem.outbox.api import suspicious
@@ -38,8 +37,7 @@ async def test_hazard_70_the_same_wish_over_http_and_in_a_transaction_is_one(api
 )
 async def test_the_spelling_of_json_is_no_content(api: Client, body: bytes, status: int) -> None:
     assert (await api.ask(amount=100)).status_code == 202
-    response = await api.ask(content=body, headers={"Content-Type": "application/json"})
-    assert response.status_code == status
+    assert (await api.ask(content=body, headers={"Content-Type": "application/json"})).status_code == status
 
 
 async def test_a_query_string_is_content(api: Client) -> None:
@@ -49,17 +47,15 @@ async def test_a_query_string_is_content(api: Client) -> None:
 
 async def test_members_can_be_left_out_of_the_fingerprint(spine: Spine) -> None:
     """A client's own clock may move between retries; the first request is the one that counts."""
-    timed = operation("pay.timed", "keyed", fingerprint_without=("/client/time", "/absent/member"))
-    known = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.timed": timed})
-    async with client(spine, catalogue=known) as api:
+    spine.know("pay.timed", fingerprint_without=("/client/time", "/absent/member"))
+    async with client(spine) as api:
         first, later, other = [
             await api.ask(path="/v1/intents/pay.timed", json={"amount": 1, "client": {"time": time, "shop": shop}})
             for time, shop in ((1, "a"), (2, "a"), (3, "b"))
         ]
     assert (first.status_code, later.status_code, other.status_code) == (202, 409, 422)
     assert later.json()["intent"] == first.json()["intent"]
-    kept = await spine.one("SELECT params FROM idem.intents")
-    assert kept["params"]["client"]["time"] == 1
+    assert (await spine.one("SELECT params FROM idem.intents"))["params"]["client"]["time"] == 1
 
 
 @pytest.mark.parametrize(
@@ -81,9 +77,8 @@ async def test_hazard_38_card_data_is_refused_before_it_is_stored(
     assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
     assert "4242" not in response.text
     assert await spine.all("SELECT FROM idem.intents") == []
-    allowing = operation("pay.allowing", "keyed", card_data="allow")
-    known = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.allowing": allowing})
-    async with client(spine, catalogue=known) as other:
+    spine.know("pay.allowing", card_data="allow")
+    async with client(spine) as other:
         assert (await other.ask(path="/v1/intents/pay.allowing", json=params)).status_code == 202
 
 

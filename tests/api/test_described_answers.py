@@ -69,8 +69,7 @@ async def test_the_settings_of_webhooks_hold_in_api_run_too(configured: Desk) ->
 
 def test_a_stored_refusal_is_described_as_the_problem_that_it_is(spine: Spine) -> None:
     document = openapi.document(spine.catalogue, ApiSettings())
-    asking = document["paths"]["/v1/intents/pay.keyed"]["post"]["responses"]
-    assert MEDIA_TYPE in asking["402"]["content"]
+    assert MEDIA_TYPE in document["paths"]["/v1/intents/pay.keyed"]["post"]["responses"]["402"]["content"]
 
 
 def test_a_refusal_without_words_has_a_detail_all_the_same() -> None:

@@ -4,9 +4,7 @@ from typing import Any
 
 from fix_api import Client
 from fix_spine import Spine
-
-from idem.outbox.config.settings import ReconcilerSettings
-from idem.reconciler.daemon import Reconciler
+from ledger.books import reconciler
 
 LOST = """
 UPDATE idem.outbox SET status = 'claimed', attempt = 1, claim_token = gen_random_uuid(), claimed_by = 'worker-dead',
@@ -24,8 +22,7 @@ async def state(spine: Spine) -> tuple[Any, Any]:
 async def test_a_request_that_meets_an_expired_lease_ends_it(api: Client, spine: Spine) -> None:
     assert (await api.ask()).status_code == 202
     await spine.all(LOST)
-    told = await api.ask()
-    assert (told.status_code, told.json()["code"]) == (409, "outcome_unknown")
+    assert await api.told() == (409, "outcome_unknown")
     assert await state(spine) == ("unknown", "unknown")
     (seen,) = await spine.all("SELECT holder, attempt FROM idem.evidence WHERE kind = 'swept'")
     assert (seen["holder"], seen["attempt"]) == ("worker-dead", 1)
@@ -55,10 +52,7 @@ async def test_a_row_that_somebody_holds_is_left_and_the_client_is_answered(api:
 async def test_reconcile_sweeps_before_it_asks(api: Client, spine: Spine) -> None:
     await api.ask()
     await spine.all(LOST)
-    one = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
-    try:
+    async with reconciler(spine) as one:
         assert await one.sweep() == 1
         await one.run_once(hasten=True)
-    finally:
-        await one.close()
     assert (await api.ask()).status_code == 201

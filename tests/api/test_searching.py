@@ -12,9 +12,7 @@ from idem.outbox.api import tenant_search
 
 
 async def labelled(spine: Spine) -> None:
-    async with spine.database.connection() as connection, connection.transaction():
-        await connection.execute("SET LOCAL session_replication_role = replica")
-        await connection.execute("UPDATE idem.intents SET label = 'order 1', provider_reference = 'pay_1'")
+    await spine.forced("UPDATE idem.intents SET label = 'order 1', provider_reference = 'pay_1'")
 
 
 async def ids(api: Client, **query: Any) -> list[str]:
@@ -61,11 +59,7 @@ async def test_every_intent_is_on_some_page_however_few_a_page_looks_at(
     monkeypatch.setattr(tenant_search, "SCANNED", scanned)
     asked = [str(api.intent(await api.ask(key=f"k{number}"))) for number in range(7)]
     await labelled(spine)
-    async with spine.database.connection() as connection, connection.transaction():
-        await connection.execute("SET LOCAL session_replication_role = replica")
-        await connection.execute(
-            "UPDATE idem.intents SET state = 'unknown' WHERE id = ANY (%s)", [[asked[0], asked[4]]]
-        )
+    await spine.forced("UPDATE idem.intents SET state = 'unknown' WHERE id = ANY (%(i)s)", i=[asked[0], asked[4]])
     for state, wanted in ((None, asked[::-1]), ("unknown", [asked[4], asked[0]]), ("completed", [])):
         more: dict[str, Any] = {"limit": 2, **query} | ({} if state is None else {"state": state})
         found: list[str] = []

@@ -8,12 +8,11 @@ import layers
 import pytest
 from fix_api import Client, client
 from fix_line import through_a_line
-from fix_spine import Spine, operation
+from fix_spine import Spine
 from fix_waiters import waiters
 
 from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.providers.http import HttpProvider
-from idem.sweeper.daemon import Sweeper
 
 
 async def waiting(spine: Spine, api: Client, number: int = 1) -> None:
@@ -39,8 +38,7 @@ async def test_a_wait_that_ends_too_soon_says_where_it_stands(api: Client, spine
     assert (first.status_code, first.json()["step"]) == (202, "queued")
     assert (second.status_code, second.json()["code"]) == (409, "in_progress")
     await spine.work(faults=["act_then_drop"])
-    third = await api.ask(wait=1)
-    assert (third.status_code, third.json()["code"]) == (409, "outcome_unknown")
+    assert await api.told(wait=1) == (409, "outcome_unknown")
 
 
 async def test_a_wait_on_unknown_hears_what_the_reconciler_finds(api: Client, spine: Spine) -> None:
@@ -50,20 +48,18 @@ async def test_a_wait_on_unknown_hears_what_the_reconciler_finds(api: Client, sp
     asked = asyncio.create_task(api.ask(wait=20))
     await waiting(spine, api)
     await spine.reconcile(after=3600, hasten=True)
-    answer = await asked
-    assert answer.status_code == 201
+    assert (await asked).status_code == 201
     assert spine.effects() == 1
 
 
 async def test_hazard_36_a_wait_that_ends_at_rest_hears_that_nothing_happened(spine: Spine) -> None:
     """503 `not_executed`: the same key, sent again, does it."""
-    impatient = operation("pay.impatient", "keyed", start_within=1, retry="client")
-    known = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.impatient": impatient})
-    async with client(spine, catalogue=known) as api:
+    spine.know("pay.impatient", start_within=1, retry="client")
+    async with client(spine) as api:
         asked = asyncio.create_task(api.ask(path="/v1/intents/pay.impatient", wait=20))
         await waiting(spine, api)
         await spine.execute("UPDATE idem.outbox SET start_before = statement_timestamp() - interval '1 s'")
-        await Sweeper(spine.database, known).run_once()
+        await spine.sweep()
         answer = await asked
         assert (answer.status_code, answer.json()["code"]) == (503, "not_executed")
         assert answer.headers["Retry-After"] == "1"
@@ -105,8 +101,7 @@ async def test_sigterm_answers_those_who_wait(api: Client, spine: Spine) -> None
     asked = asyncio.create_task(api.ask(wait=30))
     await waiting(spine, api)
     api.api.drain()
-    answer = await asyncio.wait_for(asked, 10)
-    assert answer.status_code == 202
+    assert (await asyncio.wait_for(asked, 10)).status_code == 202
 
 
 async def test_an_outage_answers_503_when_the_wait_is_over(spine: Spine) -> None:

@@ -6,8 +6,8 @@ import time
 
 import psycopg
 import pytest
-from fix_database import engine_of
 from fix_spine import Spine
+from fix_sql import engine_of
 
 from idem.decisions import Accepted, Replay
 from idem.outbox.database.notify import Nudge

@@ -16,10 +16,9 @@ import psycopg
 from changing import promises, telling
 from changing.plan import BESIDE, CHOICES, PAYS, Plan
 from fix_accept import Acceptor
-from fix_database import engine_of
 from fix_restore import MEMORY
 from fix_spine import Spine
-from fix_sql import query
+from fix_sql import engine_of, query
 from producers.application import Application, synced
 
 from idem.decisions import Replay
@@ -117,8 +116,7 @@ class Story:
             return (found.response_status, bytes(found.response_body)) if found.decision == "replay" else None
         known = self._now()
         acceptor = Acceptor(known.operations, known.providers)
-        engine = engine_of(self.spine.url)
-        with engine.begin() as connection:
+        with engine_of(self.spine.url).begin() as connection:
             decided = acceptor.accept(connection, "t", wish.operation, wish.key, wish.params)
         return (decided.answer.status, decided.answer.body) if isinstance(decided, Replay) else None
 

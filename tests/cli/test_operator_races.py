@@ -6,8 +6,8 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
-from fix_database import engine_of
 from fix_desk import Desk
+from fix_sql import engine_of
 from fix_steps import claim, prove
 
 from idem.decisions import InProgress, Retrying

@@ -1,27 +1,20 @@
 """`idem.events` as an outbox router sees it: logical decoding by pgoutput, on a cluster of its own."""
 
 import json
-import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 from events.pgoutput import Change, Decoder
+from fix_cluster import own_server
+from fix_sql import query
 
-from idem.migrations import runner
 from idem.outbox.domain import transition
 from idem.outbox.domain.states import KeyState
 from idem.outbox.settle import gate
-from idem.testing.embedded import find_binaries
-from idem.testing.embedded.account import server_account
-from idem.testing.embedded.address import PORT
-from idem.testing.embedded.cluster import Cluster
-from idem.testing.embedded.postmaster import Postmaster
 
 ROUTER = {"id", "aggregatetype", "aggregateid", "type", "payload"}
 PUBLICATION = "CREATE PUBLICATION idem_events FOR TABLE idem.events WITH (publish = 'insert')"
@@ -46,31 +39,10 @@ SELECT %(intent)s, 1 + coalesce(max(number), 0), %(type)s, jsonb_build_object('s
 @pytest.fixture(scope="module")
 def decoding() -> Iterator[str]:
     """A server with wal_level = logical, idem's schema, the publication and a slot."""
-    folder, _ = find_binaries()
-    with tempfile.TemporaryDirectory(prefix="idem-wal-", dir="/tmp") as made:
-        home = Path(made)
-        account = server_account(home)
-        sockets = home / "s"
-        sockets.mkdir()
-        for each in (home, sockets):
-            account.own(each)
-        cluster = Cluster(home / "pg", folder, account, durable=False)
-        cluster.make()
-        with (cluster.data / "postgresql.conf").open("a") as configuration:
-            configuration.write("wal_level = logical\n")
-        server = Postmaster(cluster, sockets)
-        try:
-            while not server.is_ready():
-                assert server.exit_code is None
-                time.sleep(0.05)
-            url = f"postgresql://postgres@/idem?host={sockets}&port={PORT}"
-            runner.upgrade(url, environment="test")
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute(PUBLICATION)
-                connection.execute(SLOT)
-            yield url
-        finally:
-            server.stop()
+    with own_server("wal_level = logical\n") as server:
+        query(server.url, PUBLICATION)
+        query(server.url, SLOT)
+        yield server.url
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
@@ -148,8 +120,7 @@ def test_retention_s_deletes_are_not_seen(decoding: str) -> None:
         intent = write(connection, "completed", days=500)
     read(decoding)
     with connect(decoding) as connection:
-        deleted = connection.execute("DELETE FROM idem.events WHERE aggregateid = %s", [intent])
-        assert deleted.rowcount == 1
+        assert connection.execute("DELETE FROM idem.events WHERE aggregateid = %s", [intent]).rowcount == 1
         quick = write(connection, "completed")
     assert [each.columns["aggregateid"] for each in read(decoding)] == [str(quick)]
 

@@ -31,16 +31,12 @@ async def events(spine: Spine, intent: UUID) -> list[str]:
 
 
 async def prove(spine: Spine, row: UUID, proof: Succeeded | Refused, operation: str = "pay.keyed") -> str:
-    async with spine.database.connection() as connection:
-        return await apply(
-            connection, row, StoredProof(uuid4(), "webhook", proof, Answer(201, {})), Evidence("webhook", "webhook"),
-            spine.catalogue.require(operation),
-        )  # fmt: skip
+    found = StoredProof(uuid4(), "webhook", proof, Answer(201, {}))
+    return await spine.run(apply, row, found, Evidence("webhook", "webhook"), spine.catalogue.require(operation))
 
 
 async def the_row(spine: Spine, intent: UUID) -> UUID:
-    row = await spine.row(intent)
-    return UUID(str(row["id"]))
+    return UUID(str((await spine.row(intent))["id"]))
 
 
 async def test_hazard_58_automatic_redrives_say_nothing_before_the_end(spine: Spine) -> None:
@@ -75,8 +71,7 @@ async def test_rest_a_retry_and_the_end_are_told_in_their_order(spine: Spine) ->
 
 async def test_a_cancelled_intent_is_told_once(spine: Spine) -> None:
     intent = spine.accepted()
-    async with spine.database.connection() as connection:
-        await actions.cancel(connection, spine.catalogue, intent, by="anna", reason="ordered twice")
+    await spine.run(actions.cancel, spine.catalogue, intent, by="anna", reason="ordered twice")
     assert await events(spine, intent) == ["completed"]
 
 
@@ -86,8 +81,7 @@ async def test_proofs_that_contradict_at_once_are_numbered_without_a_gap(spine: 
     row = await the_row(spine, intent)
     await spine.work()
     assert await events(spine, intent) == ["completed"]
-    became = await asyncio.gather(*(prove(spine, row, Succeeded(f"other_{n}")) for n in range(8)))
-    assert became == ["conflict"] * 8
+    assert await asyncio.gather(*(prove(spine, row, Succeeded(f"other_{n}")) for n in range(8))) == ["conflict"] * 8
     assert await events(spine, intent) == ["completed", *["corrected"] * 8]
 
 

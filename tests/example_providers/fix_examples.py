@@ -43,8 +43,7 @@ def lay(name: str, folder: Path, **instead: str) -> Path:
 
 def recorded(provider: str, kind: str, name: str) -> Any:
     """A shape with our key in it. `checkout_refunds` is Checkout.com too."""
-    text = (RECORDED / provider.partition("_")[0] / f"{kind}.json").read_text()
-    return json.loads(text.replace("$KEY", KEY))[name]
+    return json.loads((RECORDED / provider.partition("_")[0] / f"{kind}.json").read_text().replace("$KEY", KEY))[name]
 
 
 def response(provider: str, kind: str, name: str) -> Response:

@@ -6,16 +6,14 @@ The bank plays the providers, with their semantics of a replay, their members an
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
-from example_providers.fix_examples import ENV, lay
-from example_providers.provided import Provided
-from fix_accept import Acceptor
-from fix_database import ENVIRONMENT
+from example_providers.fix_examples import ENV
+from example_providers.provided import Provided, provided
 
-from idem.outbox.config import load
 from idem.outbox.database.pool import Database
-from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.values import json_pointer
 from idem.testing.bank import Bank, BankAccount, BankLook, BankSettings, BankShape, StatusWords
 
@@ -78,33 +76,29 @@ async def make(database: Database, db_url: str, tmp_path: Path) -> AsyncIterator
         async def made(name: str, origin: str, account: BankAccount) -> Provided:
             settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, require_auth=True, accounts=(account,))
             bank = await stack.enter_async_context(Bank(settings))
-            file = lay(
-                name, tmp_path, **{origin: bank.url, 'environment = "production"': f'environment = "{ENVIRONMENT}"'}
-            )
-            found = load(file, ENV)
-            known = Catalogue(ENVIRONMENT, found.providers, found.operations)
-            acceptor = Acceptor(known.operations, known.providers)
-            spine = Provided(database, bank, known, acceptor, db_url)
-            spine.settings = spine.settings.model_copy(update={"lease": 60})
-            return spine
+            return provided(database, bank, db_url, tmp_path, name, {origin: bank.url})
 
         yield made
 
 
-async def paypal(make: Make) -> Provided:
-    return await make("paypal", "https://api-m.sandbox.paypal.com", PAYPAL)
+async def paypal(make: Make, *faults: Any) -> tuple[Provided, UUID]:
+    """An order that PayPal was sent once, and answered with these faults."""
+    shop = await make("paypal", "https://api-m.sandbox.paypal.com", PAYPAL)
+    intent = shop.paid("orders.pay", ORDER)
+    await shop.work(faults=faults)
+    return shop, intent
 
 
-async def checkout(make: Make) -> Provided:
-    return await make("checkout", "https://api.sandbox.checkout.com", CHECKOUT)
+async def checkout(make: Make, *faults: Any) -> tuple[Provided, UUID]:
+    shop = await make("checkout", "https://api.sandbox.checkout.com", CHECKOUT)
+    intent = shop.paid("payments.request", PAYMENT)
+    await shop.work(faults=faults)
+    return shop, intent
 
 
 @pytest.mark.parametrize("fault", ["act_then_drop", "act_then_reset", "cut_body"])
 async def test_paypal_is_sent_again_and_shows_what_is(make: Make, fault: str) -> None:
-    shop = await paypal(make)
-    shop.bank.script(None, [fault])
-    intent = shop.paid("orders.pay", ORDER)
-    await shop.work()
+    shop, intent = await paypal(make, fault)
     assert (await shop.ends(intent))[0] == "unknown"
     await shop.reconcile(after=6)
     assert await shop.ends(intent) == ("completed", 201)
@@ -113,20 +107,14 @@ async def test_paypal_is_sent_again_and_shows_what_is(make: Make, fault: str) ->
 
 
 async def test_paypal_had_not_heard_the_first(make: Make) -> None:
-    shop = await paypal(make)
-    shop.bank.script(None, ["drop_before_acting"])
-    intent = shop.paid("orders.pay", ORDER)
-    await shop.work()
+    shop, intent = await paypal(make, "drop_before_acting")
     await shop.reconcile(after=6)
     assert await shop.ends(intent) == ("completed", 201)
     assert (shop.effects(), shop.sends) == (1, 2)
 
 
 async def test_paypal_shows_an_order_that_waits_and_then_its_end(make: Make) -> None:
-    shop = await paypal(make)
-    shop.bank.script(None, [{"fault": "pending"}, "none"])
-    intent = shop.paid("orders.pay", ORDER)
-    await shop.work()
+    shop, intent = await paypal(make, {"fault": "pending"}, "none")
     assert await shop.ends(intent) == ("in_progress", None)
     shop.bank.shift_clock(HOUR)
     await shop.reconcile(after=HOUR)
@@ -136,10 +124,7 @@ async def test_paypal_shows_an_order_that_waits_and_then_its_end(make: Make) -> 
 
 
 async def test_paypal_is_never_sent_again_when_the_six_hours_are_over(make: Make) -> None:
-    shop = await paypal(make)
-    shop.bank.script(None, ["act_then_drop"])
-    intent = shop.paid("orders.pay", ORDER)
-    await shop.work()
+    shop, intent = await paypal(make, "act_then_drop")
     shop.bank.shift_clock(6 * HOUR)
     await shop.advance(6 * HOUR)
     for _ in range(3):
@@ -153,10 +138,7 @@ async def test_paypal_is_never_sent_again_when_the_six_hours_are_over(make: Make
 
 @pytest.mark.parametrize("fault", ["act_then_drop", "act_then_reset", "act_then_500", "cut_body"])
 async def test_checkout_is_asked_and_never_sent_again(make: Make, fault: str) -> None:
-    shop = await checkout(make)
-    shop.bank.script(None, [fault])
-    intent = shop.paid("payments.request", PAYMENT)
-    await shop.work()
+    shop, intent = await checkout(make, fault)
     assert (await shop.ends(intent))[0] == "unknown"
     await shop.reconcile(after=20)
     assert await shop.ends(intent) == ("completed", 201)
@@ -167,10 +149,7 @@ async def test_checkout_is_asked_and_never_sent_again(make: Make, fault: str) ->
 
 async def test_checkout_had_not_heard_the_first(make: Make) -> None:
     """Proven by look-ups that agree, beyond the horizon and beyond all that may still be under way: only then again."""
-    shop = await checkout(make)
-    shop.bank.script(None, ["drop_before_acting"])
-    intent = shop.paid("payments.request", PAYMENT)
-    await shop.work()
+    shop, intent = await checkout(make, "drop_before_acting")
     for seconds in (20, 90, 300, 1200):
         assert shop.sends == 1
         await shop.reconcile(after=seconds)
@@ -182,9 +161,6 @@ async def test_checkout_had_not_heard_the_first(make: Make) -> None:
 
 
 async def test_checkout_declines(make: Make) -> None:
-    shop = await checkout(make)
-    shop.bank.script(None, ["decline"])
-    intent = shop.paid("payments.request", PAYMENT)
-    await shop.work()
+    shop, intent = await checkout(make, "decline")
     assert await shop.ends(intent) == ("completed", 402)
     assert (shop.sends, shop.lookups) == (1, [])

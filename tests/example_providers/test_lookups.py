@@ -117,8 +117,7 @@ def test_a_proxys_page_is_no_absence(providers: dict[str, Provider], provider: s
 def test_a_list_goes_on(providers: dict[str, Provider], provider: str, shape: str, cursor: str) -> None:
     about = question()
     (asked,) = providers[provider].questions(about)
-    page = response(provider, "lookups", shape)
-    following = providers[provider].next_page(page, about, asked)
+    following = providers[provider].next_page(response(provider, "lookups", shape), about, asked)
     assert following is not None and cursor in following.path
 
 

@@ -5,36 +5,50 @@ is sent twice, and a list that is behind says nothing for a while.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from example_providers.fix_examples import ENV, lay, recorded
-from example_providers.provided import Provided
-from fix_accept import Acceptor
+from example_providers.fix_examples import recorded
+from example_providers.provided import Provided, provided
 from fix_database import ENVIRONMENT
-from fix_server import Asked, Reply, served
+from fix_server import Asked, serving
 from fix_spine import Spine
-
-from idem.outbox.config import load
-from idem.outbox.domain.catalogue import Catalogue
 
 PAYMENT = {"amount": 1250, "currency": "EUR", "mandate": "MD000000000001", "order": "A-7"}
 PM = "PM000000000001"
 CARD = {"amount": 1250, "currency": "EUR", "card": "ccof:x", "customer": "c"}
 
 
+@dataclass
 class Small:
     """A provider. `made`: what there is, by key; `drops`: so many answers to a POST get lost; `heard`: all."""
 
-    origin = ""
+    status: str
+    origin: str = ""
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)
+    heard: list[str] = field(default_factory=list)
+    drops: int = 0
+    misses: int = 0
 
-    def __init__(self, status: str) -> None:
-        self.made: dict[str, dict[str, Any]] = {}
-        self.drops = self.misses = 0
-        self.status = status
-        self.heard: list[str] = []
+    def __call__(self, asked: Asked) -> tuple[int, bytes] | None:
+        self.heard.append(f"{asked.method} {asked.path}")
+        if asked.method == "GET":
+            status, body = self.look(asked)
+        else:
+            status, body = self.create(asked, json.loads(asked.body))
+            self.drops -= 1
+            if self.drops >= 0:
+                return None
+        return status, json.dumps(body).encode()
+
+    def create(self, asked: Asked, body: dict[str, Any]) -> tuple[int, Any]:
+        raise NotImplementedError
+
+    def look(self, asked: Asked) -> tuple[int, Any]:
+        raise NotImplementedError
 
     @property
     def shown(self) -> list[dict[str, Any]]:
@@ -43,25 +57,9 @@ class Small:
     def sends(self, path: str) -> int:
         return self.heard.count(f"POST {path}")
 
-    def answer(self, asked: Asked) -> Reply:
-        self.heard.append(f"{asked.method} {asked.path}")
-        if asked.method == "GET":
-            status, body = self.look(asked)
-        else:
-            status, body = self.pay(asked, json.loads(asked.body))
-            self.drops -= 1
-        lost = asked.method == "POST" and self.drops >= 0
-        return None if lost else (status, json.dumps(body).encode())
-
-    def pay(self, asked: Asked, body: dict[str, Any]) -> tuple[int, object]:
-        raise NotImplementedError
-
-    def look(self, asked: Asked) -> tuple[int, object]:
-        raise NotImplementedError
-
 
 class GoCardless(Small):
-    def pay(self, asked: Asked, body: dict[str, Any]) -> tuple[int, object]:
+    def create(self, asked: Asked, body: dict[str, Any]) -> tuple[int, Any]:
         assert asked.headers["authorization"] == "Bearer gocardless-token"
         assert asked.headers["gocardless-version"] == "2015-07-06"
         key = asked.headers["idempotency-key"]
@@ -70,7 +68,7 @@ class GoCardless(Small):
         self.made[key] = {**recorded("gocardless", "lookups", "submitted")["body"]["payments"], **body["payments"]}
         return 201, {"payments": self.shown[0]}
 
-    def look(self, asked: Asked) -> tuple[int, object]:
+    def look(self, asked: Asked) -> tuple[int, Any]:
         if asked.path == f"/payments/{PM}" and self.made:
             return 200, {"payments": self.shown[0]}
         if asked.path.startswith("/payments?"):
@@ -81,50 +79,43 @@ class GoCardless(Small):
 class Square(Small):
     """Its list is behind by so many look-ups (`misses`), and an empty one is left out."""
 
-    def pay(self, asked: Asked, body: dict[str, Any]) -> tuple[int, object]:
+    def create(self, asked: Asked, body: dict[str, Any]) -> tuple[int, Any]:
         assert asked.path == "/v2/payments" and asked.headers["square-version"] == "2026-09-16"
         # No replay is promised, so whoever sends twice pays twice here.
         number = len(self.made)
         self.made[f"{body['idempotency_key']}-{number}"] = {"id": f"sq{number}", **body}
         return 200, {"payment": self.shown[-1]}
 
-    def look(self, asked: Asked) -> tuple[int, object]:
+    def look(self, asked: Asked) -> tuple[int, Any]:
         self.misses -= 1
         found = [] if self.misses >= 0 else self.shown
         return 200, {"payments": found} if found else {}
 
 
-def play(small: Small) -> Iterator[Small]:
-    with served(small.answer) as small.origin:
-        yield small
-
-
-def serve(spine: Spine, folder: Path, name: str, origin: str, server: Small) -> Provided:
-    instead = {origin: server.origin, 'environment = "production"': f'environment = "{ENVIRONMENT}"'}
-    found = load(lay(name, folder, **instead), ENV)
-    known = Catalogue(ENVIRONMENT, found.providers, found.operations)
-    settings = spine.settings.model_copy(update={"lease": 60})
-    return Provided(spine.database, spine.bank, known, Acceptor(known.operations, known.providers), spine.url, settings)
+@pytest.fixture
+async def gocardless() -> AsyncIterator[Small]:
+    server = GoCardless("pending_submission")
+    async with serving(server) as server.origin:
+        yield server
 
 
 @pytest.fixture
-def gocardless() -> Iterator[Small]:
-    yield from play(GoCardless("pending_submission"))
-
-
-@pytest.fixture
-def square() -> Iterator[Small]:
-    yield from play(Square("COMPLETED"))
+async def square() -> AsyncIterator[Small]:
+    server = Square("COMPLETED")
+    async with serving(server) as server.origin:
+        yield server
 
 
 @pytest.fixture
 def shop(spine: Spine, gocardless: Small, tmp_path: Path) -> Provided:
-    return serve(spine, tmp_path, "gocardless", "https://api-sandbox.gocardless.com", gocardless)
+    origin = "https://api-sandbox.gocardless.com"
+    return provided(spine.database, spine.bank, spine.url, tmp_path, "gocardless", {origin: gocardless.origin})
 
 
 @pytest.fixture
 def till(spine: Spine, square: Small, tmp_path: Path) -> Provided:
-    return serve(spine, tmp_path, "square", "https://connect.squareupsandbox.com", square)
+    origin = "https://connect.squareupsandbox.com"
+    return provided(spine.database, spine.bank, spine.url, tmp_path, "square", {origin: square.origin})
 
 
 @pytest.mark.parametrize("drops", [1, 2])

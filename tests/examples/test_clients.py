@@ -19,6 +19,7 @@ import pytest
 from fix_api import PAY, Client
 from fix_server import Asked, serving
 from fix_spine import Spine
+from fix_waiting import until
 
 from idem.outbox.config.http_settings import ApiSettings
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
@@ -139,13 +140,6 @@ def outcome(go: Callable[[], httpx.Response]) -> Told:
 SENDERS = pytest.mark.parametrize("send", [by_httpx, by_async_httpx, by_fetch])
 
 
-async def eventually(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < until
-        await asyncio.sleep(0.02)
-
-
 async def told(line: Line, send: Sender, sending: asyncio.Task[Told]) -> Told:
     """What it says in the end. One that asked while the call was being made may have been told to come back later than
     its patience lasts: then it does so, with the same key."""
@@ -157,7 +151,7 @@ async def told(line: Line, send: Sender, sending: asyncio.Task[Told]) -> Told:
 async def test_a_dropped_line_202_and_409_are_followed_to_the_answer(line: Line, spine: Spine, send: Sender) -> None:
     line.answers = ["cut"]  # the first answer is lost: it was accepted
     sending = asyncio.create_task(send(line))
-    await eventually(lambda: line.asked >= 3)  # the second and third were told to come again
+    await until(lambda: line.asked >= 3)  # the second and third were told to come again
     assert spine.effects() == 0
     await spine.work()
     status, body = await told(line, send, sending)
@@ -172,7 +166,7 @@ async def test_a_dropped_line_202_and_409_are_followed_to_the_answer(line: Line,
 async def test_a_time_out_is_sent_again_with_the_same_key(line: Line, spine: Spine, send: Sender) -> None:
     line.answers = ["swallow"]
     sending = asyncio.create_task(send(line, timeout=1))
-    await eventually(lambda: not line.answers)  # it is accepted, and the client does not know
+    await until(lambda: not line.answers)  # it is accepted, and the client does not know
     await spine.work()
     assert (await told(line, send, sending))[0] == 201
     assert (line.keys, spine.effects()) == (line.asked, 1)
@@ -197,11 +191,11 @@ async def test_a_database_that_is_away_is_waited_for(
 
             line.proxy.watch = watch
             sending = asyncio.create_task(send(line, timeout=20))
-            await eventually(lambda: bool(refused))
+            await until(lambda: refused)
         finally:
             admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     before = line.asked
-    await eventually(lambda: line.asked > before)
+    await until(lambda: line.asked > before)
     for _ in range(100):
         await spine.work()
         if spine.effects():
@@ -225,7 +219,7 @@ async def test_it_gives_up_after_its_patience_and_hands_the_key_back(line: Line,
 async def test_an_answer_that_says_no_is_an_answer(line: Line, spine: Spine, send: Sender) -> None:
     spine.bank.script(None, ["decline"])
     sending = asyncio.create_task(send(line))
-    await eventually(lambda: line.asked >= 2)
+    await until(lambda: line.asked >= 2)
     await spine.work()
     assert (await told(line, send, sending))[0] == 402
     # Other content under the same key is refused at once, and not tried again.

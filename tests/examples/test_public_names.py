@@ -46,8 +46,7 @@ def test_a_page_imports_public_names_alone(page: Path) -> None:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "cli" / "demo").glob("*.py")), ids=lambda file: file.name)
 def test_the_demo_uses_the_library_as_a_user_does(file: Path) -> None:
-    others = {name for name in imported(file) if not name.startswith("idem.cli")}
-    assert others <= PUBLIC | OF_THE_DEMO
+    assert {name for name in imported(file) if not name.startswith("idem.cli")} <= PUBLIC | OF_THE_DEMO
 
 
 def test_the_demos_clients_know_nothing_of_the_inside() -> None:

@@ -30,8 +30,7 @@ def test_stripe_can_be_tried_on_this_machine(town: Town) -> None:
             assert first == "# idem.toml"
             (town.folder / "idem.toml").write_text(rest)
         elif first == "# beside it":
-            words = shlex.split(rest)
-            process = town.start(*IDEM, *words[1:])
+            process = town.start(*IDEM, *shlex.split(rest)[1:])
             town.wait(lambda: _listens(int(bank)), process=process)
         elif language == "text":
             assert missing(text, said) is None, said

@@ -50,8 +50,7 @@ class Town:
         for name in names:
             source = EXAMPLES / name
             if source.is_dir():
-                left_out = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(source, self.folder, dirs_exist_ok=True, ignore=left_out)
+                shutil.copytree(source, self.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, self.folder)
         config = self.folder / "idem.toml"

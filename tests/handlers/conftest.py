@@ -36,8 +36,7 @@ class House:
     url: str
 
     def handlers(self, *functions: Callable[..., Any], **options: Any) -> dict[str, Handler]:
-        made = [handler("pay", each, **options) for each in functions]
-        return {each.name: each for each in made}
+        return {each.name: each for each in [handler("pay", each, **options) for each in functions]}
 
     @contextlib.asynccontextmanager
     async def runner(self, known: Mapping[str, Handler], **options: Any) -> AsyncIterator[HandlerRunner]:
@@ -51,6 +50,16 @@ class House:
     def connection(self) -> Any:
         with psycopg.connect(self.url, row_factory=dict_row) as opened:
             yield opened
+
+    async def settled(
+        self, *functions: Callable[..., Any], params: str = "{}", read: Any = None, **options: Any
+    ) -> UUID:
+        """An intent that settles when these handlers are known, and that they have been told of."""
+        async with self.runner(self.handlers(*functions, read=read), **options) as runner:
+            await runner.run_once()
+            intent = self.intent("completed", params=params)
+            await runner.run_once()
+        return intent
 
     def run(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         with self.connection() as connection:

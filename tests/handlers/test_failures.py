@@ -5,6 +5,8 @@ import threading
 from typing import Any
 
 import pytest
+from fix_database import connected
+from fix_waiting import running, until
 from handlers.conftest import WRITE, House, words
 from pydantic import BaseModel
 from sqlalchemy import Connection, text
@@ -14,7 +16,6 @@ from sqlalchemy.orm import Session
 
 from idem import Settled
 from idem.errors import OperatorRefused
-from idem.outbox.database.pool import Database
 from idem.outbox.handlers import failures
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.operator import dead_letters
@@ -72,13 +73,8 @@ async def test_a_failing_handler_is_tried_again_later_and_later_and_then_stops(h
 
 
 async def decide(house: House, what: Any, **words_: Any) -> Any:
-    database = Database(house.url, name="idem-test")
-    await database.open()
-    try:
-        async with database.connection() as connection:
-            return await what(connection, house.letters()[0]["id"], by="anna", **words_)
-    finally:
-        await database.close()
+    async with connected(house.url) as database, database.connection() as connection:
+        return await what(connection, house.letters()[0]["id"], by="anna", **words_)
 
 
 async def test_a_redrive_runs_it_again_and_the_later_ones_after_it(house: House) -> None:
@@ -174,11 +170,7 @@ ENDS = (commits, commits_and_hides, rolls_back, begins, commits_below, closes, c
 async def test_a_handler_that_ends_the_transaction_is_told_loudly_and_leaves_nothing(
     house: House, function: Any
 ) -> None:
-    async with house.runner(house.handlers(function, calm)) as runner:
-        await runner.run_once()
-        intent = house.intent("completed")
-        await runner.run_once()
-    assert house.orders(intent) == [("calm", 1)]
+    assert house.orders(await house.settled(function, calm)) == [("calm", 1)]
     (letter,) = house.letters()
     assert letter["details"]["error"] == "OwnTransaction" and letter["details"]["attempts"] == 1
     assert "idem commits" in letter["details"]["message"]
@@ -208,11 +200,8 @@ async def test_a_savepoint_of_the_handler_s_own_is_allowed(house: House) -> None
         except SQLAlchemyError:
             db.execute(text(WRITE), words("tries", settled))
 
-    async with house.runner(house.handlers(tries)) as runner:
-        await runner.run_once()
-        intent = house.intent("completed")
-        assert await runner.run_once() == 1
-    assert house.orders(intent) == [("tries", 1)]
+    assert house.orders(await house.settled(tries)) == [("tries", 1)]
+    assert house.marks() == 1
 
 
 release = threading.Event()
@@ -251,25 +240,16 @@ async def test_a_handler_that_hangs_is_ended_and_holds_up_no_other(house: House,
 
     async with house.runner(house.handlers(function, calm, calm_too), limit=1.5, attempts=1) as runner:
         await runner.run_once()
-        before = asyncio.create_task(asyncio.sleep(0))
         first, second = house.intent("completed"), house.intent("completed")
-        stop = asyncio.Event()
-        running = asyncio.create_task(runner.run(stop))
-        for _ in range(40):
-            if len(house.orders()) == 4:
-                break
-            await asyncio.sleep(0.02)
-        # Before its time is up everybody else has heard.
-        assert sorted(house.orders()) == [("calm", 1), ("calm", 1), ("calm_too", 1), ("calm_too", 1)]
-        for _ in range(400):
-            if len(house.letters()) == 2:
-                break
-            await asyncio.sleep(0.05)
-        assert {each["details"]["error"] for each in house.letters()} == {"TimeoutError"}
-        assert {each["details"]["intent"] for each in house.letters()} == {str(first), str(second)}
-        release.set()
-        stop.set()
-        await asyncio.gather(running, before)
+        async with running(runner):
+            await until(lambda: len(house.orders()) == 4, seconds=20)
+            # Before its time is up everybody else has heard.
+            assert sorted(house.orders()) == [("calm", 1), ("calm", 1), ("calm_too", 1), ("calm_too", 1)]
+            assert house.letters() == []
+            await until(lambda: len(house.letters()) == 2, seconds=20)
+            assert {each["details"]["error"] for each in house.letters()} == {"TimeoutError"}
+            assert {each["details"]["intent"] for each in house.letters()} == {str(first), str(second)}
+            release.set()
     # What it does when it wakes has no transaction any more.
     await asyncio.sleep(0.3)
     assert len(house.orders()) == 4
@@ -282,10 +262,7 @@ async def test_params_that_fit_the_model_no_longer_are_a_failure_that_does_not_q
     def never(db: Session, settled: Settled[Model]) -> None:
         raise AssertionError
 
-    async with house.runner(house.handlers(never, read=Model), attempts=1) as runner:
-        await runner.run_once()
-        house.intent("completed", params='{"amount": "4111111111111111x"}')
-        await runner.run_once()
+    await house.settled(never, read=Model, params='{"amount": "4111111111111111x"}', attempts=1)
     (letter,) = house.letters()
     assert letter["details"]["error"] == "ValidationError" and "amount" in letter["details"]["message"]
     assert "41111111" not in str(letter)  # four digits may stand in any UUID
@@ -295,10 +272,7 @@ async def test_a_statement_that_fails_is_named_without_its_parameters(house: Hou
     def fails(db: Session, settled: Settled[Any]) -> None:
         db.execute(text("INSERT INTO public.orders (intent, said) VALUES (NULL, :said)"), {"said": "4111111111111111"})
 
-    async with house.runner(house.handlers(fails), attempts=1) as runner:
-        await runner.run_once()
-        house.intent("completed")
-        await runner.run_once()
+    await house.settled(fails, attempts=1)
     (letter,) = house.letters()
     assert letter["details"]["error"] == "NotNullViolation" and "null value in column" in letter["details"]["message"]
     assert "41111111" not in str(letter)  # four digits may stand in any UUID
@@ -308,29 +282,20 @@ async def test_a_database_that_goes_away_is_no_failure_of_the_handler(house: Hou
     """Every connection is ended, as by a restart; nothing is counted that was never begun, and all is told once."""
     async with house.runner(house.handlers(calm)) as runner:
         await runner.run_once()
-        stop = asyncio.Event()
-        running = asyncio.create_task(runner.run(stop))
-        for number in range(60):
-            house.intent("completed")
-            if number % 20 == 10:
-                house.run(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-handlers'"
-                    " AND datname = current_database()"
-                )
-            await asyncio.sleep(0.01)
-        for _ in range(400):
-            if house.marks() == 60:
-                break
-            house.due()
-            await asyncio.sleep(0.05)
-        stop.set()
-        await running
-    assert len(house.orders()) == 60 and len(set(_intents(house))) == 60
+        async with running(runner):
+            for number in range(60):
+                house.intent("completed")
+                if number % 20 == 10:
+                    house.run(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        " WHERE application_name = 'idem-handlers' AND datname = current_database()"
+                    )
+                await asyncio.sleep(0.01)
+            await until(lambda: house.due() or house.marks() == 60)
+    assert house.run("SELECT count(*) AS n, count(DISTINCT intent) AS once FROM public.orders") == [
+        {"n": 60, "once": 60}
+    ]
     assert house.letters() == []
-
-
-def _intents(house: House) -> list[Any]:
-    return [each["intent"] for each in house.run("SELECT intent FROM public.orders")]
 
 
 def test_eight_attempts_take_about_half_an_hour() -> None:

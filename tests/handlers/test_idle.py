@@ -9,6 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from fix_spine import Spine
+from fix_waiting import running
 from sqlalchemy.orm import Session
 
 from idem import Settled
@@ -24,8 +25,7 @@ ONE_SECOND = 1.0
 
 async def test_what_a_worker_settles_wakes_its_handlers(spine: Spine) -> None:
     heard: list[UUID] = []
-    told, stop = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+    told, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def hear(db: Session, settled: Settled[Any]) -> None:
         heard.append(settled.intent)
@@ -34,21 +34,17 @@ async def test_what_a_worker_settles_wakes_its_handlers(spine: Spine) -> None:
     known = handler("pay.keyed", hear)
     # It would find nothing by itself for as long as this test runs.
     runner = HandlerRunner(spine.url, {known.name: known}, poll=3600)
-    working = asyncio.create_task(Worker(spine.database, spine.catalogue, handlers=runner).run(stop))
     accepted = []
-    try:
+    async with running(Worker(spine.database, spine.catalogue, handlers=runner)):
         # The first may be found by the look at the start, and the second by the one after its turn.
         for number in range(4):
             told.clear()
             accepted.append(spine.accepted(f"k{number}"))
             async with asyncio.timeout(60):
                 await told.wait()
-            while (await spine.one("SELECT count(*) AS n FROM idem.handler_work"))["n"]:
+            while await spine.all("SELECT FROM idem.handler_work"):
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.2)
-    finally:
-        stop.set()
-        await working
     assert heard == accepted
 
 
@@ -66,7 +62,7 @@ async def test_no_statement_of_an_idle_installation_runs_more_than_once_a_second
 
     def hear(db: Session, settled: Settled[Any]) -> None: ...
 
-    known, stop = handler("pay.keyed", hear, begin="first"), asyncio.Event()
+    known = handler("pay.keyed", hear, begin="first")
     runner = HandlerRunner(spine.url, {known.name: known})
     daemons = (
         Worker(spine.database, spine.catalogue, handlers=runner),
@@ -74,15 +70,13 @@ async def test_no_statement_of_an_idle_installation_runs_more_than_once_a_second
         Reconciler(spine.database, spine.catalogue),
     )
     monkeypatch.setattr(psycopg.AsyncCursor, "execute", counting)
-    running = asyncio.gather(*(daemon.run(stop) for daemon in daemons))
-    # What each does once at its start is no poll.
-    await asyncio.sleep(1)
-    counted.clear()
-    began = time.monotonic()
-    await asyncio.sleep(5)
-    seconds, seen = time.monotonic() - began, dict(counted)
-    stop.set()
-    await running
+    async with running(*daemons):
+        # What each does once at its start is no poll.
+        await asyncio.sleep(1)
+        counted.clear()
+        began = time.monotonic()
+        await asyncio.sleep(5)
+        seconds, seen = time.monotonic() - began, dict(counted)
     lanes = len(daemons[0].lanes)
     assert seen
     # A pass that was late is followed by the next one promptly: one more for each end of the time.

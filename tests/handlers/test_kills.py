@@ -9,6 +9,7 @@ from typing import Any
 
 import kill_handler
 import pytest
+from fix_waiting import until
 from handlers.conftest import House
 
 POINTS = {"taken": 0, "written": 0, "unmarked": 0, "marked": 0, "committed": 1}
@@ -24,12 +25,9 @@ def start(house: House, point: str = "", *, asynchronous: bool = False) -> Any:
     return process
 
 
-async def until(found: Any, seconds: float = 20) -> None:
-    for _ in range(int(seconds / 0.05)):
-        if found():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it did not come to that in time")
+async def ended(process: Any, code: int = 0) -> None:
+    await asyncio.to_thread(process.join, 90)
+    assert process.exitcode == code
 
 
 async def registered(house: House) -> None:
@@ -47,15 +45,13 @@ async def test_a_process_that_dies_in_a_turn_has_done_all_of_it_or_nothing(
     await registered(house)
     intent = house.intent("completed", "later_fact")
     process = start(house, point, asynchronous=asynchronous)
-    await asyncio.to_thread(process.join, 90)
-    assert process.exitcode == -signal.SIGKILL
+    await ended(process, -signal.SIGKILL)
     assert house.orders(intent) == [("count", 1)] * POINTS[point]
     assert house.marks() == POINTS[point]
     process = start(house, asynchronous=asynchronous)
     await until(lambda: house.marks() == 2)
     process.terminate()
-    await asyncio.to_thread(process.join, 90)
-    assert process.exitcode == 0
+    await ended(process)
     assert house.orders(intent) == [("count", 1), ("count", 2)]
     assert house.waiting() == [] and house.letters() == []
 
@@ -74,11 +70,10 @@ async def test_two_processes_killed_again_and_again_count_every_event_once(house
         os.kill(running[victim].pid, signal.SIGKILL)
         await asyncio.to_thread(running[victim].join, 10)
         running[victim] = start(house, asynchronous=bool(victim))
-    await until(lambda: house.marks() == 300, 60)
+    await until(lambda: house.marks() == 300)
     for process in running:
         process.terminate()
-        await asyncio.to_thread(process.join, 90)
-        assert process.exitcode == 0
+        await ended(process)
     counted = house.run("SELECT count(*) AS n, count(DISTINCT (intent, number)) AS events FROM public.orders")
     assert counted == [{"n": 300, "events": 300}]
     wrong = house.run("""
@@ -99,6 +94,5 @@ async def test_sigterm_lets_the_running_turn_come_to_its_end(house: House, async
            " AND datname = current_database()"  # fmt: skip
     await until(lambda: house.run(held))
     process.terminate()
-    await asyncio.to_thread(process.join, 90)
-    assert process.exitcode == 0
+    await ended(process)
     assert house.orders(intent) == [("count", 1)] and house.marks() == 1

@@ -118,8 +118,7 @@ async def test_what_a_handler_accepts_is_accepted_with_its_mark_or_not_at_all(sp
     assert await runner.run_once() == 1
     await runner.close()
     assert (await spine.one(counted))["n"] == 1
-    await spine.work()
-    assert spine.effects() == 2
+    assert await spine.works() == 2
 
 
 @pytest.mark.parametrize("isolation", ["serializable", "repeatable read"])

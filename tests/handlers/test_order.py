@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_waiting import running, until
 from handlers.conftest import WRITE, House, words
 from psycopg.rows import dict_row
 from sqlalchemy import text
@@ -38,15 +39,9 @@ async def test_ib_046_several_runners_tell_each_intent_in_order_one_at_a_time(ho
     known = house.handlers(slow)
     runners = [HandlerRunner(house.url, known, threads=3, poll=0.01) for _ in range(3)]
     await runners[0].run_once()
-    stop = asyncio.Event()
-    running = [asyncio.create_task(each.run(stop)) for each in runners]
-    intents = [house.intent("rested", "corrected", "completed", "later_fact") for _ in range(25)]
-    for _ in range(600):
-        if house.marks() == 100:
-            break
-        await asyncio.sleep(0.05)
-    stop.set()
-    await asyncio.gather(*running)
+    async with running(*runners):
+        intents = [house.intent("rested", "corrected", "completed", "later_fact") for _ in range(25)]
+        await until(lambda: house.marks() == 100)
     assert together == []
     assert len(house.orders()) == 100
     for intent in intents:
@@ -112,23 +107,13 @@ async def test_a_handler_that_begins_with_the_first_hears_all_in_order(house: Ho
         old = [house.intent("rested", "completed", connection=connection) for _ in range(260)]
         for _ in range(120):
             house.intent("completed", connection=connection, operation="ship")
-    async with house.runner(house.handlers(write, begin="first"), threads=4) as runner:
-        stop = asyncio.Event()
-        running = asyncio.create_task(runner.run(stop))
+    async with house.runner(house.handlers(write, begin="first"), threads=4) as runner, running(runner):
         # While the walk is on, and before it reaches them, old intents have something new.
-        for _ in range(600):
-            if house.run("SELECT 1 FROM idem.event_handlers"):
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: house.run("SELECT 1 FROM idem.event_handlers"), every=0.01)
         for intent in (old[-1], old[-2], old[0]):
             house.event(intent, "later_fact")
         new = house.intent("completed")
-        for _ in range(1200):
-            if house.marks() == 524:
-                break
-            await asyncio.sleep(0.05)
-        stop.set()
-        await running
+        await until(lambda: house.marks() == 524)
     assert len(house.orders()) == 524
     assert [n for _, n in house.orders(old[-1])] == [n for _, n in house.orders(old[0])] == [1, 2, 3]
     assert house.orders(new) == [("write", 1)]

@@ -1,15 +1,13 @@
 """A call in flight is asked about under the key that it was sent under, never under one that idem derived."""
 
-import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from fix_desk import Desk, Result
+from fix_desk import Desk
 from fix_spine import BY_ID, KEYED
+from importing.lines import in_flight, taken
 
 from idem.decisions import Replay
 from idem.outbox.domain.contract import KeyRule, LookupRule
@@ -18,16 +16,6 @@ BY_KEY = 'by_key = { path = "/payments?key={idem.key}", object = "/data/0", matc
 BY_REFERENCE = BY_KEY.replace("by_key", "by_reference")
 REPLAY = ('replay = "stored", retention = "24h"', 'replay = "none"')
 """What `fix_desk` says of the key, and what a provider without replays says."""
-
-
-async def taken_by_reference(desk: Desk, folder: Path, reference: str) -> Result:
-    line: dict[str, Any] = {
-        "tenant": "t", "operation": "pay.keyed", "key": "k1", "params": {"amount": 100}, "state": "in_flight",
-        "reference": reference, "first_sent_at": (datetime.now(UTC) - timedelta(hours=1)).isoformat(),
-    }  # fmt: skip
-    file = folder / "outbox.jsonl"
-    file.write_text(json.dumps(line) + "\n")
-    return await desk.cli("import", file, "--reason", "moved", "--yes")
 
 
 def configured(configuration: Path, *changes: tuple[str, str]) -> None:
@@ -57,7 +45,7 @@ async def test_a_reference_alone_is_refused_where_the_provider_is_asked_by_the_k
     desk: Desk, configuration: Path, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
     configured(configuration, *changes)
-    done = await taken_by_reference(desk, tmp_path, "pay_1")
+    done = await taken(desk, tmp_path, in_flight(provider_key=None, reference="pay_1"))
     assert done.code == 1 and "line 1: provider_key: say under which key it was sent. Provider keyed" in done.err, done
     assert await desk.spine.all("SELECT FROM idem.intents") == []
 
@@ -70,7 +58,7 @@ async def test_a_reference_alone_is_enough_where_only_the_look_up_by_id_settles(
     async with httpx.AsyncClient(base_url=spine.bank.url) as client:
         headers = {"authorization": "Bearer keyed-token", "idempotency-key": "order-17"}
         made = await client.post("/payments", json={"amount": 100, "currency": "eur"}, headers=headers)
-    done = await taken_by_reference(desk, tmp_path, made.json()["id"])
+    done = await taken(desk, tmp_path, in_flight(provider_key=None, reference=made.json()["id"]))
     assert done.code == 0, done
     key = KeyRule("header", "idempotency-key", "none")
     contract = replace(KEYED, key=key, lookup=LookupRule(by_id=True, horizon=10, agree=2), on_unsettleable="operator")
@@ -79,5 +67,4 @@ async def test_a_reference_alone_is_enough_where_only_the_look_up_by_id_settles(
     for _ in range(3):
         await spine.reconcile(after=300, hasten=True)
     assert isinstance(spine.accept(), Replay)
-    await spine.work()
-    assert spine.effects() == 1
+    assert await spine.works() == 1

@@ -1,13 +1,13 @@
 """An import that is killed while it writes is run again, and every line is taken over once."""
 
 import asyncio
-import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 from fix_desk import Desk
+from importing.lines import line, written
 
 LINES = 800
 
@@ -15,13 +15,8 @@ LINES = 800
 @pytest.mark.quick
 async def test_an_import_that_was_killed_is_run_again(desk: Desk, tmp_path: Path) -> None:
     file = tmp_path / "outbox.jsonl"
-    with file.open("w") as out:
-        for n in range(LINES):
-            line = {
-                "tenant": "t", "operation": "pay.keyed", "key": f"k{n}", "params": {"amount": n + 1},
-                "state": "completed", "answer": {"status": 201, "body": f"paid {n}"},
-            }  # fmt: skip
-            out.write(json.dumps(line) + "\n")
+    lines = (line(f"k{n}", params={"amount": n + 1}, answer={"status": 201, "body": f"paid {n}"}) for n in range(LINES))
+    file.write_text(written(*lines))
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "idem.cli.main", "import", str(file), "--reason", "moved", "--yes",
         env=os.environ | desk.environment,

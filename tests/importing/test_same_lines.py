@@ -1,23 +1,20 @@
 """What an import writes is what it has checked: it reads a file twice, and the second reading gives the same lines."""
 
-import json
 import os
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 from fix_desk import Desk
+from importing.lines import WHY, line, written
 
 from idem.errors import OperatorRefused
 from idem.outbox.importing import batches, takeover
 
-WHY = ("--reason", "moved", "--yes")
-
 
 def lines(count: int, first: int = 0) -> bytes:
     """Lines about payments that were never sent."""
-    each = {"tenant": "t", "operation": "pay.keyed", "params": {"amount": 100}, "state": "queued"}
-    return b"".join(json.dumps(each | {"key": f"k{n}"}).encode() + b"\n" for n in range(first, first + count))
+    return written(*(line(f"k{n}", "queued") for n in range(first, first + count))).encode()
 
 
 async def intents(desk: Desk) -> int:

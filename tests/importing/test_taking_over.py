@@ -1,7 +1,6 @@
 """What a home-made outbox has promised is kept after it was taken over: its answers, and one effect a wish."""
 
 import base64
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,43 +8,14 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from fix_desk import Desk, Result
+from fix_desk import Desk
+from importing.lines import HOUR, WHY, in_flight, line, taken
 
 from idem.decisions import Accepted, Mismatch, Replay, Retrying, Unknown
 from idem.errors import OperatorRefused
 from idem.outbox.recovery.quarantine import lost
-from idem.sweeper.daemon import Sweeper
 
-HOUR = timedelta(hours=1)
-WHY = ("--reason", "moved from the payments table", "--yes")
 TABLES = ("intents", "idempotency_keys", "outbox", "requests", "evidence", "events", "dead_letters")
-
-
-def line(key: str = "k1", state: str = "completed", **more: Any) -> dict[str, Any]:
-    """A line about a payment of 100."""
-    made: dict[str, Any] = {
-        "tenant": "t",
-        "operation": "pay.keyed",
-        "key": key,
-        "params": {"amount": 100},
-        "state": state,
-    }
-    if state in ("completed", "refused") and "answer" not in more:
-        made["answer"] = {"status": 201, "headers": {"content-type": "text/plain"}, "body": "paid"}
-    return made | more
-
-
-def in_flight(key: str = "k1", *, ago: timedelta = HOUR, **more: Any) -> dict[str, Any]:
-    """A line about a call whose end nobody saw."""
-    sent = (datetime.now(UTC) - ago).isoformat()
-    return line(key, "in_flight", first_sent_at=sent, **({"provider_key": str(uuid4())} | more))
-
-
-async def taken(desk: Desk, folder: Path, *lines: dict[str, Any] | str, options: tuple[str, ...] = WHY) -> Result:
-    """`idem import` of these lines."""
-    file = folder / "outbox.jsonl"
-    file.write_text("".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in lines))
-    return await desk.cli("import", file, *options)
 
 
 async def sent_before(desk: Desk, provider_key: str) -> tuple[str, dict[str, Any]]:
@@ -64,8 +34,7 @@ async def rows(desk: Desk) -> dict[str, int]:
 
 
 async def intent_of(desk: Desk, key: str = "k1") -> UUID:
-    found = await desk.spine.one("SELECT id FROM idem.intents WHERE idempotency_key = %(k)s", k=key)
-    return UUID(str(found["id"]))
+    return UUID(str((await desk.spine.one("SELECT id FROM idem.intents WHERE idempotency_key = %(k)s", k=key))["id"]))
 
 
 @pytest.mark.parametrize(("written", "hint"), [("pay.keyd", "Did you mean pay.keyed?"), ("zzz", "Known: pay.keyed")])
@@ -185,8 +154,7 @@ async def test_after_a_word_the_memory_still_counts_from_the_first_send(
         return
     with pytest.raises(OperatorRefused, match="no longer remembers its key"):
         await desk.act("redrive", intent)
-    async with desk.spine.database.connection() as connection:
-        await lost(connection, desk.spine.catalogue, by="ann", reason="a test")
+    await desk.spine.run(lost, desk.spine.catalogue, by="ann", reason="a test")
     row = await desk.spine.row(intent) or {}
     assert row["status"] == "unknown", "nobody sends it again after a restore either"
     assert row["doubted_since"] < datetime.now(UTC) - timedelta(days=3)
@@ -197,20 +165,19 @@ async def test_absence_proves_nothing_while_the_system_before_may_still_be_sendi
     for _ in range(3):
         await desk.spine.reconcile(hasten=True)
     intent = await intent_of(desk)
-    assert (await desk.spine.row(intent))["status"] == "unknown"
+    assert await desk.spine.status(intent) == "unknown"
     for _ in range(4):
         await desk.spine.reconcile(after=300, hasten=True)
-    assert (await desk.spine.row(intent))["status"] in ("held", "pending")
+    assert await desk.spine.status(intent) in ("held", "pending")
 
 
 async def test_what_was_proven_not_executed_waits_for_its_client(desk: Desk, tmp_path: Path) -> None:
     key = str(uuid4())
     await taken(desk, tmp_path, line("k1", "failed", provider_key=key))
     intent = await intent_of(desk)
-    assert (await desk.spine.row(intent))["status"] == "held"
+    assert await desk.spine.status(intent) == "held"
     assert await desk.spine.letters(intent) == ["too_late"], "an operator, too, can let it go on"
-    await desk.spine.work()
-    assert desk.spine.effects() == 0
+    assert await desk.spine.works() == 0
     assert isinstance(desk.spine.accept(), Retrying)
     await desk.spine.work()
     assert [request.key for request in desk.spine.bank.log.sends()] == [key]
@@ -219,16 +186,14 @@ async def test_what_was_proven_not_executed_waits_for_its_client(desk: Desk, tmp
 
 async def test_the_queue_goes_on(desk: Desk, tmp_path: Path) -> None:
     await taken(desk, tmp_path, line("k1", "queued"))
-    await desk.spine.work()
-    assert desk.spine.effects() == 1 and isinstance(desk.spine.accept(), Replay)
-    await Sweeper(desk.spine.database, desk.spine.catalogue).run_once()
+    assert await desk.spine.works() == 1 and isinstance(desk.spine.accept(), Replay)
+    await desk.spine.sweep()
 
 
 async def test_run_again_it_writes_what_is_new_and_nothing_twice(desk: Desk, tmp_path: Path) -> None:
     first, second = line("k1"), in_flight("k2")
     await taken(desk, tmp_path, first)
-    done = await taken(desk, tmp_path, first, second)
-    assert "imported: 1 in_flight; 1 imported before" in done.err
+    assert "imported: 1 in_flight; 1 imported before" in (await taken(desk, tmp_path, first, second)).err
     before = await rows(desk)
     again = await taken(desk, tmp_path, first, second, options=(*WHY, "--json"))
     assert again.code == 0 and again.data == {

@@ -1,24 +1,28 @@
 """Inline operations over the spine's bank: the caller's own code pays there, and reports how that ended."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 import httpx
-import psycopg
+from fix_database import connected
+from fix_line import target, through
 from fix_spine import Spine, catalogue, operation
+from fix_sql import query
 
 from idem.decisions import Decision
 from idem.outbox.accept.prepare import Prepared, prepare
-from idem.outbox.database.pool import Database
+from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import LOCAL, Response
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.inline import InlineRun, InlineRuns
 from idem.outbox.providers.local import LocalProvider
 from idem.outcomes import Pending, Refused, Succeeded
-from idem.sweeper.daemon import Sweeper, SweepResult
+from idem.sweeper.daemon import SweepResult
+from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 INLINE: dict[str, Any] = {"kind": "inline", "redrive": "none", "retry": "client", "lease": 30.0}
 
@@ -37,11 +41,9 @@ def buying(url: str, **changes: Any) -> Catalogue:
 
 def prepared(known: Catalogue, database_url: str, operation: str, key: str, amount: int = 100) -> Prepared:
     """A request as a user's code would make it."""
-    with psycopg.connect(database_url) as connection:
-        record = connection.execute("SELECT secret FROM idem.installation").fetchone()
-        assert record is not None
+    ((secret,),) = query(database_url, "SELECT secret FROM idem.installation")
     return prepare(
-        known.operations, known.providers, bytes(record[0]), tenant="t", operation=operation, key=key,
+        known.operations, known.providers, bytes(secret), tenant="t", operation=operation, key=key,
         params={"amount": amount},
     )  # fmt: skip
 
@@ -82,7 +84,7 @@ class Shop:
         return await pay(self.known, provider, run.provider_key)
 
     async def sweep(self) -> SweepResult:
-        return await Sweeper(self.spine.database, self.known).run_once()
+        return await self.spine.sweep()
 
     async def lose(self, run: InlineRun) -> None:
         """The lease ends by the database's clock, and nobody has told the run."""
@@ -110,6 +112,22 @@ class Shop:
             " ORDER BY id", i=intent,
         )  # fmt: skip
         return [(row["source"], row["to_status"]) for row in rows]
+
+
+@asynccontextmanager
+async def behind(
+    spine: Spine, watch: Callable[[int, Direction, bytes], ProxyVerdict], *, lease: float = 30.0, **options: Any
+) -> AsyncIterator[Shop]:
+    """A shop whose line to the database is watched; its daemons have their own."""
+    spine.catalogue = buying(spine.bank.url, lease=lease)
+    timeouts = Timeouts(connect=2, statement=5)
+    async with (
+        Proxy(target(spine.url), watch) as proxy,
+        connected(through(spine.url, proxy), size=3, timeouts=timeouts) as database,
+    ):
+        made = shop(spine, database, **options)
+        async with made.runs:
+            yield made
 
 
 def shop(spine: Spine, database: Database | None = None, **options: Any) -> Shop:

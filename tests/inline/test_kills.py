@@ -4,7 +4,6 @@ import asyncio
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from multiprocessing.connection import Connection
@@ -13,6 +12,7 @@ from uuid import UUID
 
 import pytest
 from fix_spine import Spine
+from fix_waiting import until
 from inline import caller
 from inline.buying import Shop
 
@@ -21,6 +21,7 @@ from idem.outbox.inline import InlineRun
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["inline.caller"])
+pytestmark = pytest.mark.timeout(90)
 
 
 class Caller:
@@ -90,7 +91,6 @@ async def expire(shop: Shop) -> None:
 
 @pytest.mark.parametrize("provider", ["keyed", "keyless"])
 @pytest.mark.parametrize("point", ["before the call", "after the call"])
-@pytest.mark.timeout(90)
 async def test_a_killed_caller_leaves_one_effect(shop: Shop, callers: Any, point: str, provider: str) -> None:
     """IB-021, IB-027: after its call nobody calls again; before it its client does, once that is proven."""
     operation = f"buy.{provider}"
@@ -115,18 +115,18 @@ async def test_a_killed_caller_leaves_one_effect(shop: Shop, callers: Any, point
     assert await shop.spine.letters(intent) == []
 
 
+async def both_are_known(shop: Shop) -> bool:
+    return len(await shop.spine.all("SELECT FROM idem.daemons WHERE kind = 'inline'")) == 2
+
+
 @pytest.mark.quick
-@pytest.mark.timeout(90)
 async def test_ib_018_the_next_process_does_not_vouch_for_the_dead_one(shop: Shop, callers: Any) -> None:
     """Its signs of life are of another name, so the claim ends with its lease, and a pause is allowed for."""
     dead = callers()
     await dead.hear()
     dead.kill()
     await shop.begin("another")  # the same program, started again
-    for _ in range(100):
-        if len(await shop.spine.all("SELECT FROM idem.daemons WHERE kind = 'inline'")) == 2:
-            break
-        await asyncio.sleep(0.1)
+    await until(lambda: both_are_known(shop), every=0.1)
     intent = UUID(str((await shop.spine.one("SELECT id FROM idem.intents WHERE idempotency_key = 'k1'"))["id"]))
     await shop.spine.execute(
         "UPDATE idem.outbox SET claimed_until = statement_timestamp() - interval '1 ms' WHERE intent_id = %s",
@@ -141,10 +141,8 @@ async def test_ib_018_the_next_process_does_not_vouch_for_the_dead_one(shop: Sho
 
 
 @pytest.mark.quick
-@pytest.mark.timeout(90)
 async def test_hazard_54_a_caller_that_lives_and_has_let_go_is_known_to_be_done(shop: Shop) -> None:
-    run = await shop.run()
-    await shop.lose(run)
+    await shop.lose(await shop.run())
     shop.runs._context.holds.clear()
     for _ in range(120):
         beat = await shop.spine.one(
@@ -161,7 +159,10 @@ async def test_hazard_54_a_caller_that_lives_and_has_let_go_is_known_to_be_done(
     assert row["quiet"] < 61, "the flight limit alone"
 
 
-@pytest.mark.timeout(90)
+async def is_swept(shop: Shop) -> bool:
+    return (await shop.sweep()).to_unknown > 0
+
+
 async def test_a_caller_that_was_stopped_for_longer_than_its_lease_knows_that_it_is_lost(
     shop: Shop, callers: Any
 ) -> None:
@@ -171,10 +172,7 @@ async def test_a_caller_that_was_stopped_for_longer_than_its_lease_knows_that_it
     left, lost = await one.tell("check")
     assert 0 < left <= 3 and not lost
     one.signal(signal.SIGSTOP)
-    until = time.monotonic() + 20
-    while not (await shop.sweep()).to_unknown:
-        assert time.monotonic() < until
-        await asyncio.sleep(0.2)
+    await until(lambda: is_swept(shop), seconds=20, every=0.2)
     one.signal(signal.SIGCONT)
     assert await one.tell("check") == (0.0, True)
     await one.end()
@@ -195,7 +193,6 @@ async def stopped_swept_and_taken_up(shop: Shop, one: Caller) -> tuple[UUID, Inl
 
 
 @pytest.mark.quick
-@pytest.mark.timeout(90)
 async def test_hazard_11_a_caller_that_wakes_after_the_other_has_completed_changes_no_answer(
     shop: Shop, callers: Any
 ) -> None:
@@ -211,12 +208,10 @@ async def test_hazard_11_a_caller_that_wakes_after_the_other_has_completed_chang
     await one.end()
     assert await shop.begin(operation="buy.keyless") == before
     assert await shop.spine.letters(intent) == ["possible_duplicate"]
-    entry = await shop.spine.one("SELECT details FROM idem.dead_letters")
-    assert reference in str(entry["details"])
+    assert reference in str((await shop.spine.one("SELECT details FROM idem.dead_letters"))["details"])
     assert len(await shop.ends(intent)) == 2
 
 
-@pytest.mark.timeout(90)
 async def test_hazard_11_a_caller_that_wakes_while_the_other_holds_the_key_takes_nothing_from_it(
     shop: Shop, callers: Any
 ) -> None:
@@ -237,7 +232,6 @@ async def test_hazard_11_a_caller_that_wakes_while_the_other_holds_the_key_takes
 
 
 @pytest.mark.quick
-@pytest.mark.timeout(90)
 async def test_hazard_11_the_same_object_twice_is_no_contradiction(shop: Shop, callers: Any) -> None:
     """The provider knew the key that both sent."""
     one = callers("keyed")
@@ -257,7 +251,6 @@ async def test_hazard_11_the_same_object_twice_is_no_contradiction(shop: Shop, c
     assert shop.spine.effects() == 1
 
 
-@pytest.mark.timeout(90)
 async def test_a_clean_end_of_the_process_is_on_record(shop: Shop, callers: Any) -> None:
     with closing(callers()) as one:
         await one.hear()

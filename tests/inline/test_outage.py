@@ -1,20 +1,17 @@
 """The database goes away at either end of a run: what was written is found again, and what was not is never guessed."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from uuid import UUID
 
 import pytest
-from fix_line import target, through
 from fix_spine import Spine
-from inline.buying import Shop, shop
+from fix_waiting import until
+from inline.buying import behind
 
 from idem.errors import StoreUnavailable
-from idem.outbox.database.pool import Database, Timeouts
 from idem.outcomes import Succeeded
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, ProxyVerdict
 
 
 @dataclass
@@ -39,22 +36,9 @@ class Line:
         return "pass"
 
 
-@asynccontextmanager
-async def behind(spine: Spine, line: Line, **options: Any) -> AsyncIterator[Shop]:
-    shop(spine)
-    async with Proxy(target(spine.url), line) as proxy:
-        timeouts = Timeouts(connect=2, statement=5)
-        database = Database(through(spine.url, proxy), name="idem-line", size=3, timeouts=timeouts)
-        await database.open()
-        made = shop(spine, database, **options)
-        try:
-            async with made.runs:
-                yield made
-        finally:
-            await database.close()
+pytestmark = pytest.mark.timeout(60)
 
 
-@pytest.mark.timeout(60)
 async def test_hazard_21_the_lost_answer_to_a_beginning_is_found_by_its_token(spine: Spine) -> None:
     line = Line(b"idem.begin_inline", times=1)
     async with behind(spine, line) as made:
@@ -65,31 +49,28 @@ async def test_hazard_21_the_lost_answer_to_a_beginning_is_found_by_its_token(sp
     assert [kind for _, kind, _ in await spine.evidence(run.intent_id)] == ["accepted", "report"]
 
 
-@pytest.mark.timeout(60)
+async def rests(spine: Spine, intent: UUID) -> bool:
+    return await spine.status(intent) == "held"
+
+
 async def test_hazard_21_a_beginning_of_which_nobody_hears_is_given_back(spine: Spine) -> None:
     """It commits, and its caller is told that no call was begun: so it rests, and does not become unknown."""
     line = Line(b"idem.begin_inline", times=1)
     async with behind(spine, line, begin_within=1.5) as made:
         first = asyncio.create_task(made.begin())
-        while not line.lost:
-            await asyncio.sleep(0.01)
+        await until(lambda: line.lost)
         line.down = True
         with pytest.raises(StoreUnavailable, match="no call was started"):
             await first
         line.down = False
-        for _ in range(100):
-            row = await spine.one("SELECT status, intent_id FROM idem.outbox")
-            if row["status"] != "claimed":
-                break
-            await asyncio.sleep(0.1)
-        assert row["status"] == "held"
+        (row,) = await spine.all("SELECT intent_id FROM idem.outbox")
+        await until(lambda: rests(spine, row["intent_id"]), seconds=20)
         assert await spine.letters(row["intent_id"]) == []
         run = await made.run()
         assert (run.intent_id, run.attempt) == (row["intent_id"], 2)
         await run.not_executed("end of the test")
 
 
-@pytest.mark.timeout(60)
 async def test_hazard_21_the_lost_answer_to_complete_is_already_written(spine: Spine) -> None:
     line = Line(b"json_to_recordset", times=1)
     async with behind(spine, line) as made:
@@ -100,7 +81,6 @@ async def test_hazard_21_the_lost_answer_to_complete_is_already_written(spine: S
     assert (await spine.key(run.intent_id))["state"] == "completed"
 
 
-@pytest.mark.timeout(60)
 async def test_a_report_is_tried_again_while_the_database_is_away(spine: Spine) -> None:
     line = Line()
     async with behind(spine, line) as made:
@@ -113,7 +93,6 @@ async def test_a_report_is_tried_again_while_the_database_is_away(spine: Spine) 
         assert await report == "settled"
 
 
-@pytest.mark.timeout(60)
 async def test_a_report_that_cannot_be_written_is_heard_of_and_left_to_lease_and_sweeper(spine: Spine) -> None:
     line = Line()
     async with behind(spine, line, report_within=1.0) as made:
@@ -123,7 +102,7 @@ async def test_a_report_that_cannot_be_written_is_heard_of_and_left_to_lease_and
         with pytest.raises(StoreUnavailable, match="Do not make the call again"):
             async with run:
                 await run.complete(outcome)
-        assert (await spine.row(run.intent_id))["status"] == "claimed"
+        assert await spine.status(run.intent_id) == "claimed"
         assert await made.settle(run.intent_id, "completed") == "completed"
         assert spine.effects() == 1
         line.down = False
@@ -132,7 +111,6 @@ async def test_a_report_that_cannot_be_written_is_heard_of_and_left_to_lease_and
         assert await spine.letters(run.intent_id) == []
 
 
-@pytest.mark.timeout(60)
 async def test_a_beginning_without_a_database_is_refused_in_bounded_time(spine: Spine) -> None:
     line = Line(down=True)
     async with behind(spine, line, begin_within=1.0) as made:

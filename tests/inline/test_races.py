@@ -5,13 +5,14 @@ import random
 from collections import Counter
 
 import pytest
+from fix_database import connected
+from inline import buying
 from inline.buying import Shop
 
 from idem.decisions import InProgress
-from idem.outbox.database.pool import Database
+from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.inline import InlineRun
 from idem.outbox.settle.expired_leases import sweep_expired
-from idem.outcomes import Succeeded
 
 ROUNDS = 200
 
@@ -19,10 +20,8 @@ ROUNDS = 200
 @pytest.mark.timeout(180)
 async def test_two_callers_with_one_key_at_a_barrier_one_runs(shop: Shop, db_url: str) -> None:
     """Of a new key, and of one at rest: the key rests after every round, so each round but the first takes it up."""
-    other_database = Database(db_url, name="other", size=2)
-    await other_database.open()
-    other = type(shop)(shop.spine, type(shop.runs)(other_database, shop.known))
-    try:
+    async with connected(db_url, size=2) as other_database, buying.shop(shop.spine, other_database).runs as other_runs:
+        other = buying.Shop(shop.spine, other_runs)
         for number in range(ROUNDS):
             key = "at rest" if number % 2 else f"new {number}"
             found = await asyncio.gather(shop.begin(key), other.begin(key))
@@ -31,9 +30,6 @@ async def test_two_callers_with_one_key_at_a_barrier_one_runs(shop: Shop, db_url
             assert any(isinstance(each, InProgress) for each in found)
             await runs[0].not_executed("the next round")
         assert (await shop.spine.one("SELECT max(attempt) AS a FROM idem.outbox"))["a"] == ROUNDS // 2
-    finally:
-        await other.runs.close()
-        await other_database.close()
 
 
 @pytest.mark.timeout(180)
@@ -45,8 +41,7 @@ async def test_ib_014_complete_against_the_sweep_ends_each_claim_once(shop: Shop
     async def sweep() -> int:
         # A report renders its answer first, in a thread: the sweep begins at some moment of that, or after it.
         await asyncio.sleep(chance.random() * 0.006)
-        async with shop.spine.database.connection() as connection:
-            return len(await sweep_expired(connection, shop.known, batch=5))
+        return len(await shop.spine.run(sweep_expired, shop.known, batch=5))
 
     for number in range(ROUNDS):
         run = await shop.run(f"k{number}")
@@ -71,8 +66,7 @@ async def test_a_renewal_against_the_sweep_never_takes_a_lost_lease_back(shop: S
 
 
 async def test_hazard_22_a_row_that_somebody_holds_for_long_holds_up_no_beginning(shop: Shop) -> None:
-    run = await shop.run()
-    await run.not_executed("nothing left")
+    await (await shop.run()).not_executed("nothing left")
     async with shop.spine.database.connection() as connection, connection.transaction():
         await connection.execute("SELECT FROM idem.outbox FOR UPDATE")
         assert isinstance(await asyncio.wait_for(shop.begin(), 5), InProgress)

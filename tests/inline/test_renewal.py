@@ -1,37 +1,17 @@
 """Leases are renewed every third, no longer than `renew_for`, and a lost one stays lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
-from fix_line import target, through
 from fix_spine import Spine
-from inline.buying import Shop, buying, shop
+from fix_waiting import until
+from inline.buying import Shop, behind, buying, shop
 
 from idem.errors import ConfigError
-from idem.outbox.database.pool import Database
 from idem.outbox.inline import InlineRuns
 from idem.outcomes import Succeeded
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
-
-Watch = Callable[[int, Direction, bytes], ProxyVerdict]
-
-
-@asynccontextmanager
-async def behind(spine: Spine, watch: Watch, **changes: Any) -> AsyncIterator[Shop]:
-    """A shop whose line to the database is watched; its daemons have their own."""
-    spine.catalogue = buying(spine.bank.url, **changes)
-    async with Proxy(target(spine.url), watch) as proxy:
-        database = Database(through(spine.url, proxy), name="idem-line", size=3)
-        await database.open()
-        made = shop(spine, database)
-        try:
-            async with made.runs:
-                yield made
-        finally:
-            await database.close()
+from idem.testing.proxy import Direction, ProxyVerdict
 
 
 async def sweeping(shop: Shop, until: Callable[[], Awaitable[object]]) -> int:
@@ -126,6 +106,10 @@ async def test_a_lost_lease_is_seen_on_the_run_and_stays_lost(shop: Shop) -> Non
     assert not await run.renew() and run.lost
 
 
+async def is_swept(shop: Shop) -> bool:
+    return (await shop.sweep()).to_unknown == 1
+
+
 async def test_a_run_that_hears_nothing_from_its_database_gives_itself_up(spine: Spine) -> None:
     """By its own boot-time clock, not later than the database does."""
     down = False
@@ -137,13 +121,11 @@ async def test_a_run_that_hears_nothing_from_its_database_gives_itself_up(spine:
             "SELECT extract(epoch FROM claimed_until - clock_timestamp())::float8 AS s FROM idem.outbox"
         )
         assert run.remaining <= before["s"] + 0.001
-        for _ in range(100):
-            if run.lost:
-                break
-            await asyncio.sleep(0.1)
-        assert run.lost and run.remaining == 0
+        await until(lambda: run.lost, seconds=20, every=0.1)
+        assert run.remaining == 0
         down = False
         assert not await run.renew()
-        assert (await made.sweep()).to_unknown == 1
+        # The run gives itself up a little before the database does.
+        await until(lambda: is_swept(made), seconds=20)
         assert await run.complete(Succeeded("pay_1")) == "late_proof"
         assert (await spine.key(run.intent_id))["state"] == "completed"

@@ -8,13 +8,11 @@ from idem.outbox.recovery import quarantine
 
 async def lost(shop: Shop) -> None:
     """What `idem recover --lost` does."""
-    async with shop.spine.database.connection() as connection:
-        await quarantine.lost(connection, shop.known, by="ann", reason="restored")
+    await shop.spine.run(quarantine.lost, shop.known, by="ann", reason="restored")
 
 
 async def test_a_resting_call_is_taken_up_by_nobody_until_it_is_settled(shop: Shop) -> None:
-    run = await shop.run()
-    await run.not_executed("the line was down")
+    await (await shop.run()).not_executed("the line was down")
     await lost(shop)
     assert isinstance(await shop.begin(), Unknown), "it may have been taken up again in what is lost"
 
@@ -24,8 +22,7 @@ async def test_a_running_call_that_was_not_made_is_unknown_all_the_same(shop: Sh
     run = await shop.run()
     await lost(shop)
     await run.not_executed("the line was down")
-    row = await shop.spine.row(run.intent_id)
-    assert row is not None and row["status"] == "unknown"
+    assert await shop.spine.status(run.intent_id) == "unknown"
     assert isinstance(await shop.begin(), Unknown)
     assert shop.spine.effects() == 0
 

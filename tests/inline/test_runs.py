@@ -21,11 +21,8 @@ async def prove(shop: Shop, run: InlineRun, proof: Succeeded | Pending, *, opera
     """A signed event, as far as it concerns the row."""
     row = await shop.spine.row(run.intent_id)
     answer = Answer(201, b'{"by": "event"}') if isinstance(proof, Succeeded) else None
-    async with shop.spine.database.connection() as connection:
-        return await apply(
-            connection, row["id"], StoredProof(uuid4(), "webhook", proof, answer), Evidence("webhook", "webhook"),
-            shop.known.require(operation),
-        )  # fmt: skip
+    found = StoredProof(uuid4(), "webhook", proof, answer)
+    return await shop.spine.run(apply, row["id"], found, Evidence("webhook", "webhook"), shop.known.require(operation))
 
 
 async def test_hazard_11_a_run_is_a_row_that_is_born_claimed_under_a_token_and_a_lease(shop: Shop) -> None:
@@ -191,8 +188,7 @@ async def test_hazard_53_a_row_at_rest_with_an_unapplied_proof_is_not_taken_up(s
 
 async def test_pending_waits_for_the_provider_and_settles_by_it(shop: Shop) -> None:
     run = await shop.run()
-    outcome = await shop.pay(run)
-    assert await run.complete(Pending(outcome.reference, "processing")) == "settled"
+    assert await run.complete(Pending((await shop.pay(run)).reference, "processing")) == "settled"
     waiting = await shop.begin()
     assert isinstance(waiting, InProgress) and waiting.step == "awaiting"
     assert await shop.settle(run.intent_id, "completed") == "completed"
@@ -211,8 +207,7 @@ async def test_an_exception_without_a_report_is_ambiguous_at_once(shop: Shop) ->
     with pytest.raises(ZeroDivisionError):
         async with run:
             raise ZeroDivisionError
-    row = await shop.spine.row(run.intent_id)
-    assert row is not None and row["status"] == "unknown"
+    assert await shop.spine.status(run.intent_id) == "unknown"
     details = await shop.spine.one("SELECT details FROM idem.evidence WHERE kind = 'report'")
     assert details["details"]["error"] == "ZeroDivisionError"
 
@@ -239,8 +234,7 @@ async def test_a_cancelled_caller_is_ambiguous_and_a_report_that_began_is_writte
 
 
 async def test_expired_keys_and_operations_that_are_not_inline(shop: Shop) -> None:
-    run = await shop.run()
-    await run.complete(Succeeded("pay_1"))
+    await (await shop.run()).complete(Succeeded("pay_1"))
     await shop.spine.advance(10**7)
     await shop.sweep()
     assert isinstance(await shop.begin(), Expired)
@@ -265,5 +259,4 @@ async def test_accept_of_an_inline_key_at_rest_writes_nothing(shop: Shop) -> Non
     )
     with pytest.raises(Unserved):
         shop.spine.accept(operation="buy.keyed")
-    row = await shop.spine.row(run.intent_id)
-    assert row is not None and row["status"] == "held"
+    assert await shop.spine.status(run.intent_id) == "held"

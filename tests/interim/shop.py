@@ -8,7 +8,7 @@ from uuid import UUID
 import httpx
 from fix_accept import Acceptor
 from fix_api import Client
-from fix_spine import P, Spine, operation
+from fix_spine import P, Spine, catalogue, operation
 from fix_webhooks import Hooks, event, with_events
 
 from idem import Answer
@@ -55,6 +55,10 @@ def acting(known: Catalogue, **changes: Any) -> Catalogue:
     )
 
 
+def acting_at(bank_url: str) -> Catalogue:
+    return acting(catalogue(bank_url))
+
+
 def use(spine: Spine, known: Catalogue) -> None:
     """From now on everything of this test works with this catalogue."""
     spine.catalogue, spine.acceptor = known, Acceptor(known.operations, known.providers)
@@ -88,8 +92,7 @@ class Shop:
 
     async def event(self, intent: UUID, status: str, **more: Any) -> dict[str, Any]:
         (payment,) = self.spine.bank.log.payments()
-        key = await self.hooks.key(intent)
-        return event(key, status, more.pop("reference", payment.id), **more)
+        return event(await self.hooks.key(intent), status, more.pop("reference", payment.id), **more)
 
     async def poll(self) -> None:
         """The bank's clock moves past every challenge, and ours to the next look."""

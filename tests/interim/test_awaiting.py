@@ -56,8 +56,7 @@ async def test_hazard_52_an_open_proof_of_an_earlier_attempt_stops_the_next(shop
     """Attempt 1 reached the bank and its answer was lost; the row is queued again when the event comes."""
     intent = shop.api.intent(await shop.pay(kind))
     assert await prove(shop, kind, OPEN, Answer(201, {"redirect": redirect("pay_1")})) == "applied"
-    await shop.spine.work()
-    assert shop.spine.effects() == 0
+    assert await shop.spine.works() == 0
     row = await shop.spine.row_if_any(intent)
     assert (row and row["status"]) == ("awaiting" if kind == "final" else None)
 
@@ -89,8 +88,7 @@ async def test_a_stored_proof_keeps_what_was_seen(shop: Shop) -> None:
     intent = shop.api.intent(await shop.pay("final"))
     row = await shop.spine.one("SELECT id FROM idem.outbox")
     found = StoredProof(uuid4(), "webhook", OPEN, None, interim={"go": "there"})
-    async with shop.spine.database.connection() as connection:
-        assert await store(connection, row["id"], found, Evidence("webhook", "webhook")) == "stored"
+    assert await shop.spine.run(store, row["id"], found, Evidence("webhook", "webhook")) == "stored"
     kept = await shop.spine.one("SELECT outcome, status, interim FROM idem.proofs")
     assert kept == {"outcome": "interim", "status": "requires_action", "interim": {"go": "there"}}
     await shop.spine.reconcile()
@@ -107,8 +105,7 @@ async def test_a_daemon_without_the_operation_only_awaits(shop: Shop) -> None:
         await store(connection, claimed.row.id, found, Evidence("webhook", "webhook"))
     await shop.spine.advance(60)
     await Sweeper(shop.spine.database, replace(shop.spine.catalogue, operations={})).run_once()
-    row = await shop.spine.row(intent)
-    assert row is not None and row["status"] == "awaiting"
+    assert await shop.spine.status(intent) == "awaiting"
     await shop.spine.advance(100)
     await answered(shop.spine, await claim_due_row(shop.spine, "keyed"), OPEN)
     assert (await shop.pay("exists")).status_code == 201

@@ -21,8 +21,7 @@ async def test_hazard_14_the_customer_is_sent_on_while_the_end_is_awaited(shop: 
     assert (shown["state"], shown["step"], shown["interim"], shown["answer"]) == (
         "in_progress", "awaiting_provider", wanted, None,
     )  # fmt: skip
-    looked = (await shop.hooks.desk.cli("intents", "show", intent, "--json")).data
-    assert looked["interim"] == wanted
+    assert (await shop.hooks.desk.cli("intents", "show", intent, "--json")).data["interim"] == wanted
     assert redirect(payment.id) in (await shop.hooks.desk.cli("intents", "show", intent)).out
     assert await shop.events(intent) == []
 

@@ -6,21 +6,25 @@ import os
 import signal
 from typing import Any
 
+import kill_worker
 import pytest
 from fix_line import target, through
-from fix_spine import catalogue
+from fix_spine import Spine, catalogue
 from fix_steps import claim_one
+from fix_waiting import until
 from fix_webhooks import FIRST, event, free_port, serving
-from interim import killed_worker
-from interim.shop import KINDS, Shop, acting, body, redirect, use
+from interim.shop import KINDS, Shop, acting, acting_at, body, redirect, use
 
-from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Bank, BankAccount, BankSettings, Happening, ScriptStep, WebhookOrder
 from idem.testing.bank.faults import BankFault, FaultName
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["interim.killed_worker"])
+processes.set_forkserver_preload(["kill_worker", "interim.shop"])
+
+
+async def both_came(spine: Spine) -> bool:
+    return len(await spine.all("SELECT verdict FROM idem.webhook_events")) == 2
 
 
 async def told_during_the_call(shop: Shop, kind: str, *statuses: str) -> tuple[Any, list[str]]:
@@ -76,10 +80,9 @@ async def test_a_claim_is_swept_that_left_an_open_proof(shop: Shop, kind: str) -
     said = event(await shop.hooks.key(intent), "requires_action", "pay_1", next_action={"url": redirect("pay_1")})
     assert await shop.hooks.verdict(said) == "stored"
     await shop.spine.advance(60)
-    await Sweeper(shop.spine.database, shop.spine.catalogue).run_once()
+    await shop.spine.sweep()
     answer = await shop.pay(kind)
-    told = body(answer)["interim"] if kind == "final" else body(answer)
-    assert told["redirect"] == redirect("pay_1")
+    assert (body(answer)["interim"] if kind == "final" else body(answer))["redirect"] == redirect("pay_1")
     assert (await shop.spine.row_if_any(intent) is None) is (kind == "exists")
 
 
@@ -97,20 +100,19 @@ async def test_a_worker_is_killed_between_the_answer_and_its_settlement(shop: Sh
     shop.spine.bank.script(None, ["requires_action:600"])
     intent = shop.api.intent(await shop.pay(kind))
     async with Proxy(target(shop.spine.url), watch) as line:
-        url = through(shop.spine.url, line)
-        worker.append(processes.Process(target=killed_worker.run, args=(url, shop.spine.bank.url)))
+        arguments = (through(shop.spine.url, line), shop.spine.bank.url, acting_at)
+        worker.append(processes.Process(target=kill_worker.run, args=arguments))
         worker[0].start()
         await asyncio.to_thread(worker[0].join, 60)
         assert worker[0].exitcode == -signal.SIGKILL
-    assert (await shop.spine.row(intent))["status"] == "claimed"
+    assert await shop.spine.status(intent) == "claimed"
     for _ in range(3):
         await shop.spine.advance(200)
-        await Sweeper(shop.spine.database, shop.spine.catalogue).run_once()
+        await shop.spine.sweep()
         await shop.spine.reconcile(hasten=True)
     (payment,) = shop.spine.bank.log.payments()
     answer = await shop.pay(kind)
-    told = body(answer)["interim"] if kind == "final" else body(answer)
-    assert told["redirect"] == redirect(payment.id)
+    assert (body(answer)["interim"] if kind == "final" else body(answer))["redirect"] == redirect(payment.id)
     assert shop.spine.effects() == 1
     assert await shop.spine.letters(intent) == []
 
@@ -128,11 +130,7 @@ async def test_the_banks_own_events_from_the_beginning_to_the_end(shop: Shop, ki
         use(spine, known)
         async with serving(spine.url, known, port=port):
             intent = await spine.sent(operation=f"pay.{kind}")
-            for _ in range(200):
-                events = await spine.all("SELECT verdict FROM idem.webhook_events")
-                if len(events) == 2:
-                    break
-                await asyncio.sleep(0.1)
+            await until(lambda: both_came(spine), seconds=20)
             await spine.reconcile()
     expected = [("completed", "succeeded", False)]
     if kind == "exists":

@@ -97,8 +97,7 @@ def test_what_a_proof_means(seen: Proof, final: Proof, exists: Proof) -> None:
     awaits, enough = (operation("pay.x", "keyed", completes_when=when) for when in ("final", "exists"))
     assert (meaning(awaits, seen), meaning(enough, seen)) == (final, exists)
     # Without an answer nothing that is open completes a key.
-    unanswered = meaning(enough, seen, answered=False)
-    assert unanswered == (final if is_open(seen) else seen)
+    assert meaning(enough, seen, answered=False) == (final if is_open(seen) else seen)
 
 
 def test_the_default_is_the_contracts() -> None:

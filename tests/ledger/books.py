@@ -84,8 +84,7 @@ async def walk(spine: Spine, since: Since = HOUR, *, dry_run: bool = False) -> C
 
 async def keyed(spine: Spine, since: Since = HOUR, *, dry_run: bool = False) -> LaneReport:
     """What it says of the lane that can be listed."""
-    checked = await walk(spine, since, dry_run=dry_run)
-    return next(lane for lane in checked.lanes if lane.provider == "keyed")
+    return next(lane for lane in (await walk(spine, since, dry_run=dry_run)).lanes if lane.provider == "keyed")
 
 
 def counts(report: LaneReport) -> dict[str, int]:
@@ -100,13 +99,6 @@ async def post(spine: Spine, *, key: str | None = None, amount: int = 77, **more
         answer = await client.post("/payments", json={"amount": amount, "currency": "eur", **more})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
-
-
-async def rewrite(spine: Spine, sql: str, **parameters: Any) -> None:
-    """Change the ledger behind the guards' back, as a database that was restored or mended by hand."""
-    async with spine.database.connection() as connection, connection.transaction():
-        await connection.execute("SET LOCAL session_replication_role = replica")
-        await connection.execute(sql, parameters)
 
 
 async def provider_key(spine: Spine, intent: UUID) -> str:

@@ -1,6 +1,5 @@
 """The classes of a ledger check, each made as it happens: by a lost answer, a person, a program beside idem."""
 
-import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -8,18 +7,22 @@ import httpx
 import pytest
 from fix_desk import Desk
 from fix_spine import Spine
-from ledger.books import change, counts, entries, keyed, listed, listing, post, provider_key, rewrite, walk
+from ledger.books import change, counts, entries, keyed, listed, listing, post, provider_key, walk
 
 from idem.outbox.values import json_pointer
 from idem.outcomes import Succeeded
 
 
-async def done(spine: Spine, key: str = "k1", fault: str | None = None) -> UUID:
-    intent = await asyncio.to_thread(spine.accepted, key)
-    if fault:
-        spine.bank.script(None, [fault])
-    await spine.work()
-    return intent
+@pytest.fixture(autouse=True)
+def bank_that_is_listed(spine: Spine) -> None:
+    listed(spine)
+
+
+async def cancelled(spine: Spine, intent: UUID) -> None:
+    """At the bank, by its key."""
+    async with httpx.AsyncClient(base_url=spine.bank.url, headers={"authorization": "Bearer keyed-token"}) as client:
+        answer = await client.post("/payments/cancel", json={"key": await provider_key(spine, intent)})
+        assert answer.status_code == 200, answer.text
 
 
 async def state(spine: Spine, intent: UUID) -> tuple[str, str | None]:
@@ -28,9 +31,8 @@ async def state(spine: Spine, intent: UUID) -> tuple[str, str | None]:
 
 
 async def test_what_both_sides_say_is_matched(spine: Spine) -> None:
-    listed(spine)
-    await done(spine)
-    await done(spine, "k2", "decline")
+    await spine.sent()
+    await spine.sent("k2", faults=["decline"])
     checked = await walk(spine)
     assert checked.clean
     assert {lane.provider: lane.walked for lane in checked.lanes} == {"keyed": "complete", "keyless": "not_listed"}
@@ -39,31 +41,25 @@ async def test_what_both_sides_say_is_matched(spine: Spine) -> None:
 
 
 async def test_an_unknown_row_is_settled_by_what_the_list_shows(spine: Spine) -> None:
-    listed(spine)
-    intent = await done(spine, fault="act_then_drop")
+    intent = await spine.sent(faults=["act_then_drop"])
     assert await state(spine, intent) == ("unknown", None)
-    report = await keyed(spine)
-    assert counts(report) == {"settled_now": 1}
+    assert counts(await keyed(spine)) == {"settled_now": 1}
     assert await state(spine, intent) == ("completed", "succeeded")
     assert ("reconciler", "ledger_check", "succeeded") in await spine.evidence(intent)
     assert counts(await keyed(spine)) == {"matched": 1}
 
 
-async def test_a_live_claim_is_left_alone(desk: Desk) -> None:
+async def test_a_live_claim_is_left_alone(desk: Desk, spine: Spine) -> None:
     """Its worker will report in a moment: what is in flight is no discrepancy (hazard 40)."""
-    spine = desk.spine
-    listed(spine)
     intent = await desk.live("k1")
     await post(spine, key=await provider_key(spine, intent), amount=100)
     assert counts(await keyed(spine)) == {"open": 1}
     assert await desk.state(intent) == ("in_progress", "claimed")
 
 
-async def test_hazard_17_a_payment_that_a_person_said_had_not_happened(desk: Desk) -> None:
+async def test_hazard_17_a_payment_that_a_person_said_had_not_happened(desk: Desk, spine: Spine) -> None:
     """The row is at rest, so the proof is applied late: whoever was told otherwise hears of it."""
-    spine = desk.spine
-    listed(spine)
-    intent = await done(spine, fault="act_then_drop")
+    intent = await spine.sent(faults=["act_then_drop"])
     await spine.advance(300)
     await desk.act("resolve_failed", intent)
     assert await desk.state(intent) == ("failed_retryable", "held")
@@ -77,17 +73,14 @@ async def test_hazard_17_a_payment_that_a_person_said_had_not_happened(desk: Des
     assert last["type"] == "corrected"
 
 
-async def test_hazard_17_a_payment_of_an_intent_that_was_cancelled(desk: Desk) -> None:
+async def test_hazard_17_a_payment_of_an_intent_that_was_cancelled(desk: Desk, spine: Spine) -> None:
     """The answer stays; one dead letter, the evidence and one `corrected` say that money has moved."""
-    spine = desk.spine
-    listed(spine)
-    intent = await done(spine, fault="act_then_drop")
+    intent = await spine.sent(faults=["act_then_drop"])
     await spine.advance(300)
     await desk.act("resolve_failed", intent)
     await desk.act("cancel", intent, know_it_did_not_happen=True)
     for _ in range(2):
-        report = await keyed(spine)
-        assert counts(report) == {"theirs_only": 1}
+        assert counts(await keyed(spine)) == {"theirs_only": 1}
     assert await state(spine, intent) == ("completed", "cancelled")
     (entry,) = await entries(spine)
     assert entry["intent_id"] == intent
@@ -96,20 +89,16 @@ async def test_hazard_17_a_payment_of_an_intent_that_was_cancelled(desk: Desk) -
     assert details["differs"][0] == {"what": "outcome", "here": "cancelled", "there": "succeeded"}
     assert (details["there"]["fields"], details["here"]["intent"]) == ({"amount": 100}, str(intent))
     assert details["next"]
-    kinds = [kind for _, kind, _ in await spine.evidence(intent)]
-    assert kinds.count("ledger_check") == 1
+    assert [kind for _, kind, _ in await spine.evidence(intent)].count("ledger_check") == 1
     told = await spine.all("SELECT type FROM idem.events WHERE aggregateid = %(i)s ORDER BY number", i=intent)
     assert [each["type"] for each in told].count("corrected") == 1
 
 
-async def test_ours_only_is_confirmed_by_a_question(desk: Desk) -> None:
+async def test_ours_only_is_confirmed_by_a_question(desk: Desk, spine: Spine) -> None:
     """A person completed it with a reference that the bank has never had."""
-    spine = desk.spine
-    listed(spine)
-    intent = await done(spine, fault="drop_before_acting")
+    intent = await spine.sent(faults=["drop_before_acting"])
     await desk.act("resolve_completed", intent, outcome=Succeeded("pay_nowhere", "succeeded", {"amount": 100}))
-    report = await keyed(spine)
-    assert counts(report) == {"ours_only": 1}
+    assert counts(await keyed(spine)) == {"ours_only": 1}
     (entry,) = await entries(spine)
     assert entry["intent_id"] == intent
     assert (entry["details"]["reference"], entry["details"]["there"]) == ("pay_nowhere", None)
@@ -118,9 +107,8 @@ async def test_ours_only_is_confirmed_by_a_question(desk: Desk) -> None:
 
 async def test_what_is_there_but_not_on_the_list_is_asked_about(spine: Spine) -> None:
     """The bank's clock is ahead, so it says that the payment was made after the window."""
-    listed(spine)
     spine.bank.shift_clock(7200)
-    await done(spine)
+    await spine.sent()
     report = await keyed(spine)
     assert (report.objects, counts(report)) == (0, {"matched": 1})
     assert spine.bank.log.requests[-1].path.startswith("/payments/pay_")
@@ -128,7 +116,6 @@ async def test_what_is_there_but_not_on_the_list_is_asked_about(spine: Spine) ->
 
 async def test_theirs_only_without_an_intent_is_ours_by_the_mark(spine: Spine) -> None:
     """As after a restore that lost the commit of the accept (hazards 5, 60)."""
-    listed(spine)
     payment = await post(spine, metadata={"idem_deployment": "test"})
     foreign = await post(spine, metadata={"idem_deployment": "staging"})
     await post(spine)
@@ -155,12 +142,10 @@ async def test_hazard_40_without_a_mark_only_an_account_of_our_own_shows_theirs(
 
 async def test_hazard_75_a_second_object_under_one_key_is_seen(spine: Spine) -> None:
     """What no outbox can prevent with a provider that knows no keys: two payments of one intent."""
-    listed(spine)
-    intent = await done(spine)
+    intent = await spine.sent()
     change(spine, ledger=listing(100, key=json_pointer.parse("/reference")))
     second = await post(spine, reference=await provider_key(spine, intent), amount=100)
-    report = await keyed(spine)
-    assert counts(report) == {"matched": 1, "theirs_only": 1}
+    assert counts(await keyed(spine)) == {"matched": 1, "theirs_only": 1}
     (entry,) = await entries(spine)
     assert (entry["intent_id"], entry["details"]["differs"][0]["what"]) == (intent, "reference")
     assert entry["details"]["there"]["reference"] == second
@@ -168,8 +153,7 @@ async def test_hazard_75_a_second_object_under_one_key_is_seen(spine: Spine) -> 
 
 async def test_each_further_object_of_an_intent_has_an_entry_of_its_own(spine: Spine) -> None:
     """An intent has one open entry of a reason; the next one names it."""
-    listed(spine)
-    intent = await done(spine)
+    intent = await spine.sent()
     change(spine, ledger=listing(100, key=json_pointer.parse("/reference")))
     key = await provider_key(spine, intent)
     second, third = await post(spine, reference=key), await post(spine, reference=key)
@@ -184,8 +168,7 @@ async def test_each_further_object_of_an_intent_has_an_entry_of_its_own(spine: S
 @pytest.mark.parametrize("resolution", [None, "closed"])
 async def test_a_conflict_that_is_known_already_is_not_opened_twice(spine: Spine, resolution: str | None) -> None:
     """A webhook or a look-up has brought the same contradiction before: that entry is the one."""
-    listed(spine)
-    intent = await done(spine)
+    intent = await spine.sent()
     change(spine, ledger=listing(100, key=json_pointer.parse("/reference")))
     second = await post(spine, reference=await provider_key(spine, intent))
     await spine.all(
@@ -196,47 +179,36 @@ async def test_a_conflict_that_is_known_already_is_not_opened_twice(spine: Spine
         " RETURNING id",
         i=intent, s=second, r=resolution,
     )  # fmt: skip
-    report = await keyed(spine)
-    assert counts(report) == {"matched": 1, "decided" if resolution else "theirs_only": 1}
+    assert counts(await keyed(spine)) == {"matched": 1, "decided" if resolution else "theirs_only": 1}
     assert await entries(spine) == []
 
 
 async def test_a_refusal_under_a_key_that_was_cancelled_settles_nothing(spine: Spine) -> None:
     """`cancel_by_key` has voided it, and the list tells of that: the client was not refused."""
-    listed(spine)
-    intent = await done(spine, fault="act_then_drop")
-    async with httpx.AsyncClient(base_url=spine.bank.url, headers={"authorization": "Bearer keyed-token"}) as client:
-        await client.post("/payments/cancel", json={"key": await provider_key(spine, intent)})
-    await rewrite(
-        spine, "UPDATE idem.outbox SET key_burned = true, cancel_sent = true WHERE intent_id = %(i)s", i=intent
-    )
+    intent = await spine.sent(faults=["act_then_drop"])
+    await cancelled(spine, intent)
+    await spine.forced("UPDATE idem.outbox SET key_burned = true, cancel_sent = true WHERE intent_id = %(i)s", i=intent)
     assert counts(await keyed(spine)) == {"open": 1}
     assert await state(spine, intent) == ("unknown", None)
-    await rewrite(spine, "UPDATE idem.outbox SET cancel_sent = false WHERE intent_id = %(i)s", i=intent)
+    await spine.forced("UPDATE idem.outbox SET cancel_sent = false WHERE intent_id = %(i)s", i=intent)
     assert counts(await keyed(spine)) == {"settled_now": 1}
     assert await state(spine, intent) == ("completed", "refused")
 
 
 async def test_a_reference_that_several_calls_share_is_known(spine: Spine) -> None:
-    listed(spine)
-    await done(spine)
-    await done(spine, "k2")
+    await spine.sent()
+    await spine.sent("k2")
     change(spine, ledger=listing(100, key=None))
-    await rewrite(
-        spine, "UPDATE idem.intents SET provider_reference = (SELECT min(provider_reference) FROM idem.intents)"
+    await spine.forced(
+        "UPDATE idem.intents SET provider_reference = (SELECT min(provider_reference) FROM idem.intents)"
     )
-    report = await keyed(spine)
-    assert counts(report)["matched"] == 1
+    assert counts(await keyed(spine))["matched"] == 1
     assert await entries(spine) == []
 
 
 async def test_a_payment_that_was_called_off_after_it_succeeded_differs(spine: Spine) -> None:
     """A refusal there against a success here is a discrepancy; a refund or a dispute would have been a later fact."""
-    listed(spine)
-    intent = await done(spine)
-    async with httpx.AsyncClient(base_url=spine.bank.url, headers={"authorization": "Bearer keyed-token"}) as client:
-        answer = await client.post("/payments/cancel", json={"key": await provider_key(spine, intent)})
-        assert answer.status_code == 200, answer.text
+    await cancelled(spine, await spine.sent())
     assert counts(await keyed(spine)) == {"theirs_only": 1}
     (entry,) = await entries(spine)
     assert entry["details"]["differs"] == [{"what": "outcome", "here": "succeeded", "there": "refused"}]
@@ -244,18 +216,15 @@ async def test_a_payment_that_was_called_off_after_it_succeeded_differs(spine: S
 
 @pytest.mark.parametrize(("here", "kind"), [(100, "matched"), (100.0, "matched"), (99, "theirs_only")])
 async def test_the_amounts_of_both_sides_are_compared(spine: Spine, here: Any, kind: str) -> None:
-    listed(spine)
-    intent = await done(spine)
+    intent = await spine.sent()
     sql = "UPDATE idem.intents SET result = jsonb_build_object('amount', %(a)s::numeric) WHERE id = %(i)s"
-    await rewrite(spine, sql, a=here, i=intent)
+    await spine.forced(sql, a=here, i=intent)
     assert counts(await keyed(spine)) == {kind: 1}
     expected = [] if kind == "matched" else [{"what": "amount", "here": 99, "there": 100}]
     assert [each for entry in await entries(spine) for each in entry["details"]["differs"]] == expected
 
 
-async def test_a_discrepancy_that_somebody_has_decided_is_not_opened_again(desk: Desk) -> None:
-    spine = desk.spine
-    listed(spine)
+async def test_a_discrepancy_that_somebody_has_decided_is_not_opened_again(desk: Desk, spine: Spine) -> None:
     await post(spine, metadata={"idem_deployment": "test"})
     await keyed(spine)
     (entry,) = await entries(spine)
@@ -273,7 +242,6 @@ async def test_a_discrepancy_that_somebody_has_decided_is_not_opened_again(desk:
 
 
 async def test_a_clean_check_closes_nothing(spine: Spine) -> None:
-    listed(spine)
     await post(spine, metadata={"idem_deployment": "test"})
     await keyed(spine)
     listed(spine, horizon=7200)
@@ -283,12 +251,10 @@ async def test_a_clean_check_closes_nothing(spine: Spine) -> None:
 
 
 async def test_a_dry_run_writes_nothing(spine: Spine) -> None:
-    listed(spine)
-    intent = await done(spine, fault="act_then_drop")
+    intent = await spine.sent(faults=["act_then_drop"])
     await post(spine, metadata={"idem_deployment": "test"})
     before = await spine.all("SELECT count(*) AS n FROM idem.evidence")
-    report = await keyed(spine, dry_run=True)
-    assert counts(report) == {"settled_now": 1, "theirs_only": 1}
+    assert counts(await keyed(spine, dry_run=True)) == {"settled_now": 1, "theirs_only": 1}
     assert await state(spine, intent) == ("unknown", None)
     assert await entries(spine) == []
     assert await spine.all("SELECT count(*) AS n FROM idem.evidence") == before

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fix_spine import Spine
-from ledger.books import HOUR, change, counts, entries, keyed, listed, listing, post, rewrite, walk
+from ledger.books import HOUR, change, counts, entries, keyed, listed, listing, post, walk
 
 from idem.errors import OperatorRefused
 from idem.outbox.operator import pause
@@ -19,8 +19,18 @@ P = json_pointer.parse
 MARKED = {"metadata": {"idem_deployment": "test"}}
 
 
+@pytest.fixture(autouse=True)
+def bank_that_is_listed(spine: Spine) -> None:
+    listed(spine)
+
+
 async def accepted(spine: Spine, number: int, prefix: str = "k") -> None:
     await asyncio.to_thread(lambda: [spine.accepted(f"{prefix}{each}") for each in range(number)])
+
+
+async def settled(spine: Spine, number: int) -> None:
+    await accepted(spine, number)
+    await work_off(spine)
 
 
 async def work_off(spine: Spine) -> None:
@@ -31,8 +41,7 @@ async def work_off(spine: Spine) -> None:
 async def test_three_hundred_payments_page_by_page(spine: Spine) -> None:
     """Our own among many others, eleven pages of bank's and several of ours."""
     listed(spine, limit=30)
-    await accepted(spine, 120)
-    await work_off(spine)
+    await settled(spine, 120)
     for start in range(0, 180, 20):
         await asyncio.gather(*(post(spine) for _ in range(start, start + 20)))
     lost = await post(spine, **MARKED)
@@ -51,8 +60,7 @@ async def test_a_page_that_fails_for_good_is_never_clean(
     """What was shown until then counts; what was not shown proves nothing, so nothing is called ours only."""
     monkeypatch.setattr("idem.outbox.calls.lookup_pages.AGAIN", (0.01, 0.01))
     listed(spine, limit=10)
-    await accepted(spine, 25)
-    await work_off(spine)
+    await settled(spine, 25)
     await post(spine, **MARKED)
     spine.bank.script({"method": "GET"}, ["none", "none", fault, fault, fault])
     checked = await walk(spine)
@@ -66,17 +74,14 @@ async def test_a_page_that_fails_for_good_is_never_clean(
 async def test_one_lost_page_is_asked_for_again(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("idem.outbox.calls.lookup_pages.AGAIN", (0.01, 0.01))
     listed(spine, limit=10)
-    await accepted(spine, 15)
-    await work_off(spine)
+    await settled(spine, 15)
     spine.bank.script({"method": "GET"}, ["none", "503"])
     assert (await keyed(spine)).walked == "complete"
 
 
 async def test_a_list_that_is_longer_than_what_is_read_is_not_complete(spine: Spine) -> None:
-    listed(spine)
     change(spine, ledger=listing(10, page=Paging(style="after_id", parameter="after", more=P("/has_more"), most=2)))
-    await accepted(spine, 25)
-    await work_off(spine)
+    await settled(spine, 25)
     report = await keyed(spine)
     assert report.walked == "incomplete"
     assert "longer than the 2 pages" in str(report.why)
@@ -84,10 +89,8 @@ async def test_a_list_that_is_longer_than_what_is_read_is_not_complete(spine: Sp
 
 async def test_a_doubt_that_cannot_be_cleared_is_never_clean(spine: Spine) -> None:
     """Not on the list, and the provider does not answer: neither a discrepancy nor a match."""
-    listed(spine)
     spine.bank.shift_clock(7200)
-    await accepted(spine, 1)
-    await work_off(spine)
+    await settled(spine, 1)
     spine.bank.script({"method": "GET"}, ["none", "503", "503", "503"])
     report = await keyed(spine)
     assert (report.walked, counts(report)) == ("incomplete", {"not_compared": 1})
@@ -147,10 +150,8 @@ async def test_a_page_that_is_older_than_the_end_here_is_no_discrepancy(
     spine: Spine, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     """The page shows it as processing; before it is compared, the decline has become known here."""
-    listed(spine)
     spine.bank.script(None, ["pending_then_declined:600"])
-    await accepted(spine, 1)
-    await work_off(spine)
+    await settled(spine, 1)
     find = walking.calls.find
 
     async def later(*arguments: Any) -> Any:
@@ -171,8 +172,7 @@ async def test_a_page_that_is_older_than_the_end_here_is_no_discrepancy(
 async def test_the_window_ends_a_horizon_ago(spine: Spine) -> None:
     """What was made a moment ago may not be on the list yet: it is the next check's."""
     listed(spine, horizon=600)
-    await accepted(spine, 1)
-    await work_off(spine)
+    await settled(spine, 1)
     await post(spine, **MARKED)
     report = await keyed(spine, Since(ago=60))
     assert (report.objects, counts(report)) == (0, {})
@@ -181,7 +181,6 @@ async def test_the_window_ends_a_horizon_ago(spine: Spine) -> None:
 
 
 async def test_a_time_that_cannot_be_compared_is_refused(spine: Spine) -> None:
-    listed(spine)
     with pytest.raises(OperatorRefused, match="is in the future"):
         await walk(spine, Since(at=datetime.now(UTC) + timedelta(hours=1)))
     with pytest.raises(OperatorRefused, match="the ledger keeps 400d"):
@@ -189,9 +188,7 @@ async def test_a_time_that_cannot_be_compared_is_refused(spine: Spine) -> None:
 
 
 async def test_a_pause_of_look_ups_holds_for_the_walk(spine: Spine) -> None:
-    listed(spine)
-    async with spine.database.connection() as connection:
-        await pause.pause(connection, "keyed", "", {"lookups"}, by="ada", reason="their maintenance")
+    await spine.run(pause.pause, "keyed", "", {"lookups"}, by="ada", reason="their maintenance")
     before = len(spine.bank.log.requests)
     report = await keyed(spine)
     assert report.walked == "incomplete"
@@ -215,7 +212,6 @@ async def test_a_contract_that_takes_everything_for_ours_ends_the_walk(
 
 
 async def test_one_object_that_cannot_be_compared_stops_no_other(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed(spine)
     bad = await post(spine, **MARKED)
     good = await post(spine, **MARKED)
     opening = walking.discrepancies.open_once
@@ -233,12 +229,8 @@ async def test_one_object_that_cannot_be_compared_stops_no_other(spine: Spine, m
 
 async def test_intents_of_a_window_are_each_asked_about_in_one_check(spine: Spine) -> None:
     """By the time of their end: one that was accepted before the window falls between no two checks."""
-    listed(spine)
-    await accepted(spine, 3)
-    await work_off(spine)
-    sql = (
+    await settled(spine, 3)
+    await spine.forced(
         "UPDATE idem.intents SET created_at = created_at - interval '3 days', provider_reference = 'pay_nowhere_' || id"
     )
-    await rewrite(spine, sql)
-    report = await keyed(spine, HOUR)
-    assert counts(report) == {"ours_only": 3, "theirs_only": 3}
+    assert counts(await keyed(spine, HOUR)) == {"ours_only": 3, "theirs_only": 3}

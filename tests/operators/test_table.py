@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 import typer
 from fix_desk import Desk
-from operators.situations import forced
-from operators.situations_at_rest import ALL as BUILDERS
+from operators.situations import BUILDERS
 
 from idem.cli.main import app
 from idem.cli.operator import bulk
@@ -56,8 +55,8 @@ async def act(desk: Desk, command: str, intent: UUID, *, sure: bool = False) -> 
 
 async def alone(desk: Desk) -> None:
     """What earlier cells have left queued waits: the worker sees this cell's row alone."""
-    await forced(
-        desk, uuid4(), "UPDATE idem.outbox SET available_at = now() + '10 d' WHERE status IN ('pending', 'unfrozen')"
+    await desk.spine.forced(
+        "UPDATE idem.outbox SET available_at = now() + '10 d' WHERE status IN ('pending', 'unfrozen')"
     )
 
 
@@ -127,17 +126,14 @@ async def test_the_commands_about_all_rows_pay_nothing_twice(desk: Desk, situati
     intent = await BUILDERS[situation.name](desk, "k")
     acted = await effects(desk, intent)
     was = await desk.state(intent)
-    async with spine.database.connection() as connection:
-        await release.release(connection, spine.catalogue, by="ada", reason="nothing was lost")
+    await spine.run(release.release, spine.catalogue, by="ada", reason="nothing was lost")
     released = await desk.state(intent)
-    back = situation.name == "unknown, database changed"
-    assert released == (("in_progress", "pending") if back else was)
+    assert released == (("in_progress", "pending") if situation.name == "unknown, database changed" else was)
     await spine.reconcile(hasten=True)
     asked = await desk.state(intent)
     if was[1] in ("pending", "waiting", "unfrozen", "claimed", "held", None) and "proof" not in situation.name:
         assert asked == was, "nothing is asked about a row that was not sent"
-    async with spine.database.connection() as connection:
-        await quarantine.lost(connection, spine.catalogue, by="ada", reason="restored")
+    await spine.run(quarantine.lost, spine.catalogue, by="ada", reason="restored")
     assert (await desk.state(intent))[1] in (asked[1], "unknown")
     await spine.work()
     assert await effects(desk, intent) <= max(1, acted)

@@ -4,8 +4,9 @@ import json
 from typing import Any
 from uuid import UUID
 
+import fix_sql
 import psycopg
-from fix_database import engine_of
+from fix_sql import engine_of
 from psycopg.rows import namedtuple_row
 
 from idem.outbox.accept.sql_operations import Synced, sync
@@ -14,11 +15,10 @@ from idem.outbox.domain.catalogue import Catalogue
 ACCEPT = "SELECT d.* FROM idem.accept(%s, %s, %s, %s, %s) AS d"
 
 
-def synced(url: str, catalogue: Catalogue) -> list[Synced]:
+def synced(url: str, catalogue: Catalogue, **options: int) -> list[Synced]:
     """What `idem db sync` does."""
-    engine = engine_of(url)
-    with engine.begin() as connection:
-        return sync(connection, catalogue.operations, catalogue.providers)
+    with engine_of(url).begin() as connection:
+        return sync(connection, catalogue.operations, catalogue.providers, **options)
 
 
 def accept(
@@ -55,8 +55,7 @@ class Application:
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """A look from outside."""
-        with psycopg.connect(self.url) as look:
-            return look.execute(query, parameters).fetchall()  # type: ignore[call-overload, no-any-return]
+        return fix_sql.query(self.url, query, parameters)
 
     def counts(self) -> tuple[int, ...]:
         """Committed rows: keys, intents, outbox rows, frozen requests."""

@@ -2,14 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from fix_accept import Acceptor
-from fix_database import engine_of
-from fix_spine import Spine, operation
+from fix_spine import Spine
 from producers.application import Application, accept, synced
 from psycopg import IsolationLevel
 
@@ -70,8 +67,7 @@ async def test_hazard_38_card_data_is_refused_before_anything_is_stored(applicat
 
 
 async def test_card_data_may_be_allowed(spine: Spine, application: Application) -> None:
-    known = {"pay.keyed": replace(spine.catalogue.operations["pay.keyed"], card_data="allow")}
-    synced(spine.url, replace(spine.catalogue, operations=known))
+    synced(spine.url, spine.know(card_data="allow"))
     application.accepted(params={"amount": 1, "cvc": "123"})
 
 
@@ -95,27 +91,14 @@ REFUSED = [
 async def test_what_is_refused_is_refused_with_what_to_do(
     spine: Spine, application: Application, wish: dict[str, str | None], sqlstate: str, message: str, hint: str
 ) -> None:
-    operations = {
-        "pay.keyed": spine.catalogue.operations["pay.keyed"],
-        "pay.inline": operation("pay.inline", "keyed", kind="inline"),
-        "pay.local": operation("pay.local", "nobody", kind="local"),
-    }
-    _sync_small(spine, operations)
+    spine.know("pay.inline", kind="inline")
+    synced(spine.url, spine.know("pay.local", "nobody", kind="local"), max_bytes=1000)
     with pytest.raises(psycopg.Error) as refused:
         application.once(**wish)  # type: ignore[arg-type]
     diag = refused.value.diag
     assert diag.sqlstate == sqlstate
     assert message in str(diag.message_primary) and hint in str(diag.message_hint)
     assert application.counts() == (0, 0, 0, 0)
-
-
-def _sync_small(spine: Spine, operations: dict[str, object]) -> None:
-
-    from idem.outbox.accept.sql_operations import sync
-
-    engine = engine_of(spine.url)
-    with engine.begin() as connection:
-        sync(connection, operations, spine.catalogue.providers, max_bytes=1000)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -289,16 +272,9 @@ def test_a_two_phase_commit_may_carry_it(application: Application) -> None:
 
 
 async def test_left_out_members_may_differ(spine: Spine, application: Application) -> None:
-    known = {
-        "pay.keyed": replace(spine.catalogue.operations["pay.keyed"], fingerprint_without=("/sent_at", "/client/0/id"))
-    }
-    synced(spine.url, replace(spine.catalogue, operations=known))
+    synced(spine.url, spine.know(fingerprint_without=("/sent_at", "/client/0/id")))
     intent = application.accepted(params={"amount": 1, "sent_at": "x", "client": [{"id": 1}]})
     again = application.once(params={"client": [{"id": 2}], "amount": 1})
     assert (again.decision, again.intent_id) == ("in_progress", intent)
-    python = Acceptor(known, spine.catalogue.providers)
-    from sqlalchemy import create_engine
-
-    with create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://")).begin() as connection:
-        same = python.accept(connection, "t", "pay.keyed", "k1", {"amount": 1, "sent_at": 3, "client": [{}]})
+    same = spine.accept("k1", params={"amount": 1, "sent_at": 3, "client": [{}]})
     assert getattr(same, "intent_id", None) == intent and not isinstance(same, Mismatch)

@@ -83,8 +83,7 @@ async def test_the_psql_example_runs_as_it_stands(shop: Shop) -> None:
         "decision: accepted", "decision: in_progress", "the same intent: t", "decision: mismatch",
     ]  # fmt: skip
     assert shop.rows("SELECT o.id FROM orders o JOIN idem.intents i ON i.id = o.intent") == [("order-1",)]
-    await shop.spine.work()
-    assert shop.spine.effects() == 1
+    assert await shop.spine.works() == 1
 
 
 @pytest.fixture(scope="module")

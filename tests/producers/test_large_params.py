@@ -4,11 +4,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from fix_spine import Spine, operation
+from fix_spine import Spine
 from producers.application import Application
 
 from idem.outbox.daemon.pass_times import PassTimes
@@ -50,20 +49,18 @@ def usual(params: Any) -> ProviderRequest:
 @pytest.fixture
 def checks(spine: Spine) -> Checks:
     made = Checks()
-    known = {"pay.keyed": operation("pay.keyed", "keyed", validate=made, request=usual)}
-    spine.catalogue = replace(spine.catalogue, operations=spine.catalogue.operations | known)
+    spine.know("pay.keyed", "keyed", validate=made, request=usual)
     return made
 
 
-async def status(spine: Spine, intent: Any) -> str:
-    row = await spine.row_if_any(intent)
-    return "gone" if row is None else str(row["status"])
+async def statuses(spine: Spine, intents: list[Any]) -> set[Any]:
+    return {await spine.status(intent) for intent in intents}
 
 
-async def drained(freezer: Freezer, spine: Spine, intents: list[Any]) -> set[str]:
+async def drained(freezer: Freezer, spine: Spine, intents: list[Any]) -> set[Any]:
     """What became of them when none waits any more."""
     ends = time.monotonic() + 60
-    while "unfrozen" in (found := {await status(spine, intent) for intent in intents}) and time.monotonic() < ends:
+    while "unfrozen" in (found := await statuses(spine, intents)) and time.monotonic() < ends:
         await freezer.once()
     return found
 
@@ -94,9 +91,9 @@ async def test_a_check_that_outlasts_the_lock_goes_on_and_its_result_counts(
     try:
         for _ in range(3):
             await freezer.once()
-        assert {await status(spine, intent) for intent in intents} == {"unfrozen"}
+        assert await statuses(spine, intents) == {"unfrozen"}
         assert checks.begun == 1, "no other large one begins, and this one is not begun again"
-        assert await status(spine, small) == "pending"
+        assert await spine.status(small) == "pending"
     finally:
         free.set()
     assert await drained(freezer, spine, intents) == {"pending"}
@@ -116,10 +113,10 @@ async def test_a_result_that_comes_late_is_taken_at_once(
     )
     try:
         await asyncio.sleep(1)
-        assert {await status(spine, intent) for intent in intents} == {"unfrozen"}
+        assert await statuses(spine, intents) == {"unfrozen"}
         free.set()
         async with asyncio.timeout(60):
-            while {await status(spine, intent) for intent in intents} != {"pending"}:
+            while await statuses(spine, intents) != {"pending"}:
                 await asyncio.sleep(0.1)
     finally:
         free.set()
@@ -132,15 +129,14 @@ async def test_small_params_do_not_wait_while_a_large_one_is_checked(
 ) -> None:
     """Many transactions of small ones pass while the check of one large row goes on."""
     free = threading.Event()
-    known = {"pay.keyless": operation("pay.keyless", "keyless", request=usual)}
-    spine.catalogue = replace(spine.catalogue, operations=spine.catalogue.operations | known)
+    spine.know("pay.keyless", "keyless", request=usual)
     checks.last_until = free.is_set
     freezer = Freezer(spine.database, spine.catalogue)
     large = application.accepted("large", MANY)
     small = [application.accepted(f"k{n}", operation="pay.keyless") for n in range(2 * freezing.BATCH)]
     try:
         assert await freezer.once() == len(small)
-        assert await status(spine, large) == "unfrozen"
+        assert await spine.status(large) == "unfrozen"
     finally:
         free.set()
     assert await drained(freezer, spine, [large]) == {"pending"}
@@ -156,15 +152,14 @@ async def test_a_slow_check_takes_nothing_from_the_time_of_the_code(
         free.wait(60)
         return usual(params)
 
-    known = {"pay.keyed": operation("pay.keyed", "keyed", validate=checks, request=slow)}
-    spine.catalogue = replace(spine.catalogue, operations=spine.catalogue.operations | known)
+    spine.know("pay.keyed", "keyed", validate=checks, request=slow)
     freezer = Freezer(spine.database, spine.catalogue, time_limit=4)
     intent = application.accepted("k1")
     checks.last_until = lambda: time.monotonic() - begun > 2.5
     try:
         begun = time.monotonic()
         await freezer.once()
-        assert await status(spine, intent) == "unfrozen"
+        assert await spine.status(intent) == "unfrozen"
     finally:
         free.set()
     assert await drained(freezer, spine, [intent]) == {"pending"}

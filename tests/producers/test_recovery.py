@@ -3,65 +3,46 @@
 from uuid import UUID
 
 import pytest
+from fix_restore import notices
 from fix_spine import Spine
 from producers.application import Application
 
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import OutboxStatus
-from idem.outbox.operator import actions
-from idem.outbox.recovery.guard import Guard
 from idem.outbox.recovery.quarantine import lost, work_off
 from idem.outbox.recovery.release import release
 from idem.outbox.settle import doubted_rows
 
 
-async def changed(spine: Spine) -> None:
-    await spine.execute("UPDATE idem.installation SET system_identifier = 1")
-    async with spine.database.connection() as connection:
-        await Guard(spine.catalogue, "single")(connection)
-
-
-async def status(spine: Spine, intent: UUID) -> str | None:
-    return (await spine.row_if_any(intent) or {"status": None})["status"]
-
-
 async def settle_by_asking(spine: Spine, intent: UUID) -> None:
     for _ in range(6):
         await spine.reconcile(after=400, hasten=True)
-        if await status(spine, intent) != OutboxStatus.UNKNOWN:
+        if await spine.status(intent) != OutboxStatus.UNKNOWN:
             return
 
 
 async def test_where_a_replay_is_safe_it_stays_to_be_rendered(spine: Spine, application: Application) -> None:
     intent = application.accepted()
-    await changed(spine)
-    assert await status(spine, intent) == "unfrozen"
-    await spine.work()
-    assert spine.effects() == 1
+    await notices(spine, system_identifier=1)
+    assert await spine.status(intent) == "unfrozen"
+    assert await spine.works() == 1
 
 
 async def test_of_what_was_never_rendered_no_absence_is_believed(spine: Spine, application: Application) -> None:
     """What lost commits sent for it is not known, so a person decides; then it is rendered and sent."""
     intent = application.accepted(operation="pay.keyless")
-    await changed(spine)
-    assert await status(spine, intent) == "unknown"
+    await notices(spine, system_identifier=1)
+    assert await spine.status(intent) == "unknown"
     assert application.once(operation="pay.keyless").decision == "unknown"
-    await spine.work()
-    assert spine.effects() == 0
+    assert await spine.works() == 0
     await settle_by_asking(spine, intent)
     row = await spine.row(intent) or {}
     assert (row["status"], row["claim_token"]) == ("unknown", None), "the claim was given back"
     assert "reconcile_exhausted" in await spine.letters(intent)
-    for sure in (actions.resolve_failed, actions.redrive):
-        version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-        async with spine.database.connection() as connection:
-            await sure(
-                connection, spine.catalogue, intent, by="ann", reason="looked at the bank", version=version,
-                know_it_did_not_happen=True,
-            )  # fmt: skip
-    assert await status(spine, intent) == "unfrozen", "it goes back to be rendered, and is never pending without bytes"
-    await spine.work()
-    assert spine.effects() == 1 and application.once(operation="pay.keyless").decision == "replay"
+    for sure in ("resolve_failed", "redrive"):
+        await spine.act(sure, intent, know_it_did_not_happen=True)
+    assert await spine.status(intent) == "unfrozen", "it goes back to be rendered, and is never pending without bytes"
+    assert await spine.works() == 1 and application.once(operation="pay.keyless").decision == "replay"
 
 
 async def test_what_the_provider_has_completes_it(spine: Spine, application: Application) -> None:
@@ -74,17 +55,15 @@ async def test_what_the_provider_has_completes_it(spine: Spine, application: App
         sent = {"amount": 100, "currency": "eur", "reference": str(key)}
         made = await client.post("/payments", json=sent, headers={"authorization": "Bearer keyless-token"})
         assert made.is_success
-    await changed(spine)
+    await notices(spine, system_identifier=1)
     await settle_by_asking(spine, intent)
-    done = application.once(operation="pay.keyless")
-    assert done.decision == "replay" and spine.effects() == 1
+    assert application.once(operation="pay.keyless").decision == "replay" and spine.effects() == 1
 
 
 async def test_a_row_beyond_its_window_is_looked_up_and_not_replayed(spine: Spine, application: Application) -> None:
     """Inside the provider's retention the reconciler would replay; without bytes it can only ask."""
     intent = application.accepted()
-    async with spine.database.connection() as connection:
-        assert (await lost(connection, cautious(spine), by="ann", reason="a test")).unknown == 1
+    assert (await spine.run(lost, cautious(spine), by="ann", reason="a test")).unknown == 1
     row = await spine.row(intent) or {}
     assert row["status"] == "unknown" and row["first_sent_at"] is not None and row["replay_window"] > 0
     await spine.reconcile(after=60, hasten=True)
@@ -108,21 +87,16 @@ async def test_an_operator_s_word_that_nothing_was_lost_sends_it_back_to_be_rend
         await doubted_rows.list_open(connection, "a test")
         await work_off(connection, cautious(spine))
         assert await release(connection, spine.catalogue, by="anna", reason="a planned move") == 1
-    assert await status(spine, intent) == "unfrozen"
-    await spine.work()
-    assert spine.effects() == 1
+    assert await spine.status(intent) == "unfrozen"
+    assert await spine.works() == 1
 
 
 async def test_an_operator_s_redrive_of_what_was_never_rendered(spine: Spine, application: Application) -> None:
     intent = application.accepted()
     await spine.advance(2 * 86400)
-    from idem.sweeper.daemon import Sweeper
 
-    await Sweeper(spine.database, spine.catalogue).run_once()
-    assert await status(spine, intent) == "held"
-    version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-    async with spine.database.connection() as connection:
-        await actions.redrive(connection, spine.catalogue, intent, by="anna", reason="again", version=version)
-    assert await status(spine, intent) == "unfrozen"
-    await spine.work()
-    assert spine.effects() == 1
+    await spine.sweep()
+    assert await spine.status(intent) == "held"
+    await spine.act("redrive", intent)
+    assert await spine.status(intent) == "unfrozen"
+    assert await spine.works() == 1

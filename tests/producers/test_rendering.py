@@ -8,7 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_spine import Spine, catalogue, operation
+from fix_spine import Spine, catalogue
+from fix_waiting import running, until
 from producers.application import Application, synced
 
 from idem.errors import ParamsInvalid
@@ -16,15 +17,8 @@ from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.worker import freezing
 from idem.outbox.worker.freezing import BATCH, THREADS, Freezer
 from idem.outbox.worker.worker import Worker
-from idem.sweeper.daemon import Sweeper
 
 Request = Callable[[Any], ProviderRequest]
-
-
-def code(spine: Spine, **changes: Any) -> None:
-    """Give the operation other code, as a deployment of the worker does."""
-    known = {"pay.keyed": operation("pay.keyed", "keyed", **changes)}
-    spine.catalogue = replace(spine.catalogue, operations=spine.catalogue.operations | known)
 
 
 def usual(params: Any) -> ProviderRequest:
@@ -36,7 +30,7 @@ async def freeze(spine: Spine, **options: Any) -> int:
 
 
 async def test_it_is_rendered_then_sent_and_its_answer_is_replayed(spine: Spine, application: Application) -> None:
-    code(spine, label=lambda params: f"for {params['amount']}")
+    spine.know(label=lambda params: f"for {params['amount']}")
     intent = application.accepted(params={"amount": 250})
     assert await freeze(spine) == 1
     row = await spine.row(intent)
@@ -47,8 +41,7 @@ async def test_it_is_rendered_then_sent_and_its_answer_is_replayed(spine: Spine,
     assert str(row["provider_key"]) in request["headers"].values()
     assert (await spine.one("SELECT label FROM idem.intents WHERE id = %(i)s", i=intent))["label"] == "for 250"
     assert spine.effects() == 0
-    await spine.work()
-    assert spine.effects() == 1
+    assert await spine.works() == 1
     assert application.once(params={"amount": 250}).decision == "replay"
     assert await spine.evidence(intent) == [
         ("accept", "accepted", None), ("worker", "rendered", None), ("worker", "report", "succeeded"),
@@ -67,40 +60,24 @@ async def test_the_bytes_are_those_of_python_s_accept(spine: Spine, application:
 
 async def test_one_pass_of_a_worker_renders_and_sends(spine: Spine, application: Application) -> None:
     application.accepted()
-    done = await spine.work()
-    assert done.claimed == 1 and spine.effects() == 1
+    assert (await spine.work()).claimed == 1 and spine.effects() == 1
 
 
 async def test_a_running_worker_is_woken_to_render_and_to_send(spine: Spine, application: Application) -> None:
-    settings = replace_poll(spine, 60)
-    worker, stop = Worker(spine.database, spine.catalogue, settings), asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
-    try:
+    async with running(polling(spine, 60)):
         await asyncio.sleep(1)  # its first look-ups find nothing, and the next ones are a minute away
         application.accepted(notify=True)
-        async with asyncio.timeout(20):
-            while spine.effects() == 0:
-                await asyncio.sleep(0.05)
-    finally:
-        stop.set()
-        await running
+        await until(spine.effects, seconds=20)
 
 
-def replace_poll(spine: Spine, seconds: float) -> Any:
-    return spine.settings.model_copy(update={"poll": seconds})
+def polling(spine: Spine, seconds: float) -> Worker:
+    return Worker(spine.database, spine.catalogue, spine.settings.model_copy(update={"poll": seconds}))
 
 
 async def test_without_a_notification_polling_finds_it(spine: Spine, application: Application) -> None:
-    worker, stop = Worker(spine.database, spine.catalogue, replace_poll(spine, 0.2)), asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
-    try:
+    async with running(polling(spine, 0.2)):
         application.accepted()
-        async with asyncio.timeout(20):
-            while spine.effects() == 0:
-                await asyncio.sleep(0.05)
-    finally:
-        stop.set()
-        await running
+        await until(spine.effects, seconds=20)
 
 
 def raises(error: BaseException) -> Request:
@@ -147,11 +124,11 @@ BAD: dict[str, dict[str, Any]] = {
 async def test_what_cannot_be_rendered_is_at_rest_and_stops_nobody(
     spine: Spine, application: Application, how: str
 ) -> None:
-    code(spine, **BAD[how])
+    spine.know(**BAD[how])
     bad = application.accepted("bad", {"amount": 1, "bad": True})
     good = [application.accepted(f"good {n}".replace(" ", "-"), {"amount": 1 + n}) for n in range(3)]
     assert await freeze(spine) == 4
-    assert [(await spine.row(intent))["status"] for intent in (bad, *good)] == ["held", *["pending"] * 3]
+    assert [await spine.status(intent) for intent in (bad, *good)] == ["held", *["pending"] * 3]
     key = await spine.key(bad)
     assert (key["state"], key["last_error_code"]) == ("failed_retryable", "unrenderable")
     assert await spine.letters(bad) == ["unrenderable"] and await spine.letters(good[0]) == []
@@ -159,16 +136,12 @@ async def test_what_cannot_be_rendered_is_at_rest_and_stops_nobody(
     events = await spine.all("SELECT aggregateid, type FROM idem.events")
     assert [(e["aggregateid"], e["type"]) for e in events] == [(bad, "rested")]
     assert await spine.all("SELECT FROM idem.requests WHERE intent_id = %(i)s", i=bad) == []
-    await spine.work()
-    assert spine.effects() == 3
+    assert await spine.works() == 3
 
 
 async def test_card_data_that_passed_accept_is_held(spine: Spine, application: Application) -> None:
     """The setting was changed between accept and now: it is refused after all, and the letter does not quote it."""
-    synced(
-        spine.url,
-        replace(spine.catalogue, operations={"pay.keyed": operation("pay.keyed", "keyed", card_data="allow")}),
-    )
+    synced(spine.url, replace(spine).know(card_data="allow"))
     intent = application.accepted(params={"amount": 1, "cvc": "987"})
     assert await freeze(spine) == 1
     letter = await spine.one("SELECT reason, details::text FROM idem.dead_letters")
@@ -184,44 +157,43 @@ async def test_code_that_hangs_holds_nobody_up(spine: Spine, application: Applic
             released.wait(60)
         return usual(params)
 
-    code(spine, request=request)
+    spine.know(request=request)
     freezer = Freezer(spine.database, spine.catalogue, time_limit=0.3)
     hanging = [application.accepted(f"bad{n}", {"amount": 1, "bad": True}) for n in range(THREADS)]
     other = application.accepted("other", operation="pay.keyless")
     try:
         await freezer.once()
-        assert {(await spine.row(intent))["status"] for intent in hanging} == {"held"}
+        assert {await spine.status(intent) for intent in hanging} == {"held"}
         assert await spine.letters(hanging[0]) == ["unrenderable"]
-        assert (await spine.row(other))["status"] == "pending"
+        assert await spine.status(other) == "pending"
         late = application.accepted("late", {"amount": 5})
         other = application.accepted("other2", operation="pay.keyless")
         await freezer.once()
-        assert (await spine.row(late))["status"] == "unfrozen", "no thread is free: it waits, and is not blamed"
-        assert (await spine.row(other))["status"] == "pending"
+        assert await spine.status(late) == "unfrozen", "no thread is free: it waits, and is not blamed"
+        assert await spine.status(other) == "pending"
     finally:
         released.set()
     async with asyncio.timeout(20):
-        while (await spine.row(late))["status"] == "unfrozen":
+        while await spine.status(late) == "unfrozen":
             await freezer.once()
             await asyncio.sleep(0.05)
-    assert (await spine.row(late))["status"] == "pending"
+    assert await spine.status(late) == "pending"
 
 
 async def test_the_client_s_retry_after_a_fix_renders_it_again(spine: Spine, application: Application) -> None:
-    code(spine, request=raises(KeyError("amount")))
+    spine.know(request=raises(KeyError("amount")))
     intent = application.accepted(params={"amount": 7, "bad": True})
     await freeze(spine)
-    code(spine, request=usual)
+    spine.know(request=usual)
     again = application.once(params={"bad": True, "amount": 7})
     assert (again.decision, again.intent_id, again.status) == ("retrying", intent, "unfrozen")
     assert await spine.letters(intent) == [] and await spine.letters(intent, open=False) == ["unrenderable"]
-    await spine.work()
-    assert spine.effects() == 1
+    assert await spine.works() == 1
     assert application.once(params={"bad": True, "amount": 7}).decision == "replay"
 
 
 async def test_a_retry_that_still_cannot_be_rendered_rests_again(spine: Spine, application: Application) -> None:
-    code(spine, request=raises(KeyError("amount")))
+    spine.know(request=raises(KeyError("amount")))
     intent = application.accepted(params={"amount": 7, "bad": True})
     for _ in range(3):
         await freeze(spine)
@@ -245,12 +217,11 @@ async def test_a_row_that_is_too_old_is_held_unrendered(spine: Spine, applicatio
     intent = application.accepted()
     await spine.advance(2 * 86400)
     assert await freeze(spine) == 0
-    await Sweeper(spine.database, spine.catalogue).run_once()
-    assert (await spine.row(intent))["status"] == "held"
+    await spine.sweep()
+    assert await spine.status(intent) == "held"
     assert await spine.letters(intent) == ["too_late"]
     assert application.once().status == "unfrozen"
-    await spine.work()
-    assert spine.effects() == 1
+    assert await spine.works() == 1
 
 
 async def test_a_locked_row_is_passed_over(spine: Spine, application: Application) -> None:
@@ -258,7 +229,7 @@ async def test_a_locked_row_is_passed_over(spine: Spine, application: Applicatio
     with psycopg.connect(spine.url) as other:
         other.execute("SELECT FROM idem.outbox WHERE intent_id = %s FOR UPDATE", (first,))
         assert await freeze(spine) == 1
-    assert [(await spine.row(i))["status"] for i in (first, second)] == ["unfrozen", "pending"]
+    assert [await spine.status(i) for i in (first, second)] == ["unfrozen", "pending"]
 
 
 async def test_a_thousand_rows_and_two_workers_each_is_rendered_once(spine: Spine, application: Application) -> None:
@@ -270,12 +241,11 @@ async def test_a_thousand_rows_and_two_workers_each_is_rendered_once(spine: Spin
             seen.append(params["n"])
         return ProviderRequest("POST", "/payments", json={"amount": 1, "n": params["n"]})
 
-    code(spine, request=request)
-    with psycopg.connect(spine.url) as connection:
-        connection.execute(
-            "SELECT count(d) FROM generate_series(1, 1000) AS n,"
-            " idem.accept('t', 'pay.keyed', 'k' || n, json_build_object('amount', 1, 'n', n)) AS d"
-        )
+    spine.know(request=request)
+    await spine.execute(
+        "SELECT count(d) FROM generate_series(1, 1000) AS n,"
+        " idem.accept('t', 'pay.keyed', 'k' || n, json_build_object('amount', 1, 'n', n)) AS d"
+    )
     freezers = [Freezer(spine.database, spine.catalogue) for _ in range(2)]
     done = await asyncio.gather(*(freezer.once() for freezer in freezers))
     assert sum(done) == 1000 and min(done) >= BATCH, done
@@ -288,13 +258,11 @@ async def test_a_thousand_rows_and_two_workers_each_is_rendered_once(spine: Spin
 
 
 async def test_a_proof_that_came_first_is_left_to_the_reconciler(spine: Spine, application: Application) -> None:
-    intent = application.accepted()
-    row = await spine.row(intent) or {}
-    with psycopg.connect(spine.url) as connection:
-        connection.execute(
-            "INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome) VALUES (%s, %s, 'webhook', 'pending')",
-            (row["id"], intent),
-        )
+    application.accepted()
+    await spine.execute(
+        "INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome)"
+        " SELECT id, intent_id, 'webhook', 'pending' FROM idem.outbox"
+    )
     assert await freeze(spine) == 0
 
 

@@ -27,8 +27,7 @@ def test_it_writes_what_is_new_says_what_changed_and_leaves_the_rest_alone(spine
 
 def test_what_it_wrote_is_what_accept_does(spine: Spine) -> None:
     application = Application(spine.url)
-    known = replace(spine.catalogue.operations["pay.keyed"], key_ttl=3600.0, start_within=60.0, after_expiry="refuse")
-    synced(spine.url, replace(spine.catalogue, operations={"pay.keyed": known}))
+    synced(spine.url, spine.know(key_ttl=3600.0, start_within=60.0, after_expiry="refuse"))
     application.accepted()
     assert application.rows("SELECT expires_at - created_at < interval '1h 1s', refuse_after_expiry"
                             "  FROM idem.idempotency_keys") == [(True, True)]  # fmt: skip
@@ -73,12 +72,5 @@ def test_starters_at_once_write_one_version(spine: Spine) -> None:
 
 
 def test_a_size_beyond_the_canonical_form_s_is_refused(spine: Spine) -> None:
-    from sqlalchemy import create_engine
-
-    from idem.outbox.accept.sql_operations import sync
-
-    with (
-        create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://")).begin() as connection,
-        pytest.raises(ValueError, match="max_bytes"),
-    ):
-        sync(connection, spine.catalogue.operations, spine.catalogue.providers, max_bytes=2**21)
+    with pytest.raises(ValueError, match="max_bytes"):
+        synced(spine.url, spine.catalogue, max_bytes=2**21)

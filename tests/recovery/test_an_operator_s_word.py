@@ -4,26 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from fix_desk import Desk
+from fix_restore import FAR, lossless, notices
 
-from idem.outbox.database.memory import Memory
 from idem.outbox.recovery import release
-from idem.outbox.recovery.guard import Guard
-from idem.sweeper.daemon import Sweeper
-
-FAR = 2**62
-"""How far a daemon had seen the log come before the database went back."""
 
 
 async def another_database(desk: Desk) -> None:
     await desk.spine.execute("UPDATE idem.installation SET system_identifier = 1")
-
-
-async def meets(desk: Desk, moved: int = 0, word: datetime | None = None) -> None:
-    """A daemon's first connection; `moved`: it remembers the database before."""
-    guard = Guard(desk.spine.catalogue, "single")
-    guard._memory = Memory(moved, word)
-    async with desk.spine.database.connection() as connection:
-        await guard(connection)
 
 
 async def statuses(desk: Desk) -> list[str]:
@@ -35,8 +22,8 @@ async def test_lossless_before_the_daemons_start_leaves_the_queue_alone(desk: De
     await another_database(desk)
     done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes", "--json")
     assert (done.code, done.data["became"]) == (0, "as before"), done
-    await meets(desk)
-    await meets(desk, moved=FAR)
+    await notices(desk.spine)
+    await notices(desk.spine, moved=FAR)
     assert await statuses(desk) == ["pending"]
     assert await desk.spine.all("SELECT FROM idem.evidence WHERE kind LIKE 'database%%'") == []
 
@@ -46,7 +33,7 @@ async def test_a_word_that_a_daemon_knew_says_nothing_about_what_went_back_later
     desk.spine.accepted(operation="pay.keyless")
     await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes")
     known = (await desk.spine.one("SELECT recovered_at FROM idem.installation"))["recovered_at"]
-    await meets(desk, moved=FAR, word=known)
+    await notices(desk.spine, moved=FAR, word=known)
     assert await statuses(desk) == ["unknown"]
 
 
@@ -56,14 +43,13 @@ async def test_lost_says_what_was_left_and_until_when_and_no_daemon_does_it_agai
     await another_database(desk)
     asked = await desk.cli("recover", "--lost", "--reason", "restored")
     assert asked.code == 1 and "1 row will become unknown" in asked.err and "1 row will not change" in asked.err
-    done = await desk.cli("recover", "--lost", "--reason", "restored", "--yes", "--json")
-    found = done.data
+    found = (await desk.cli("recover", "--lost", "--reason", "restored", "--yes", "--json")).data
     assert (found["rows"], found["became"], found["left"], found["open"]) == (1, "unknown", 1, 0)
     until = datetime.fromisoformat(found["left_until"])
     assert timedelta(hours=23) < until - datetime.now(UTC) < timedelta(hours=24)
     desk.spine.accepted("c", operation="pay.keyless")
-    await meets(desk)
-    await meets(desk, moved=FAR)
+    await notices(desk.spine)
+    await notices(desk.spine, moved=FAR)
     assert await statuses(desk) == ["unknown", "pending", "pending"], "what was accepted since is not doubted"
     again = await desk.cli("recover", "--lost", "--reason", "again", "--yes")
     assert "1 row is unchanged" in again.err and "the last until" in again.err
@@ -75,12 +61,9 @@ async def test_lossless_takes_back_what_daemons_doubted_and_not_what_lost_has_sa
     await desk.cli("recover", "--lost", "--reason", "restored", "--yes")
     desk.spine.accepted("c", operation="pay.keyless")
     desk.spine.accepted("d", operation="pay.keyed")
-    await another_database(desk)
-    await meets(desk)
+    await notices(desk.spine, system_identifier=1)
     assert await statuses(desk) == ["unknown", "pending", "unknown", "pending"]
-    async with desk.spine.database.connection() as connection:
-        released = await release.lossless(connection, desk.spine.catalogue, by="ann", reason="a planned move")
-    assert released == release.Released(rows=1, waiting=0)
+    assert await lossless(desk.spine) == release.Released(rows=1, waiting=0)
     assert await statuses(desk) == ["unknown", "pending", "pending", "pending"]
     doubted = await desk.spine.all("SELECT doubted_since IS NOT NULL AS doubted FROM idem.outbox ORDER BY id")
     assert [row["doubted"] for row in doubted] == [True, True, False, False]
@@ -94,16 +77,12 @@ async def test_what_lost_has_left_to_be_sent_is_not_taken_back_once_it_is_unknow
     assert await statuses(desk) == ["pending"]
     await desk.spine.advance(86400)
     if by == "its last moment":
-        await Sweeper(desk.spine.database, desk.spine.catalogue).run_once()
-    await another_database(desk)
-    await meets(desk)
+        await desk.spine.sweep()
+    await notices(desk.spine, system_identifier=1)
     assert await statuses(desk) == ["unknown"]
     desk.spine.accepted("c", operation="pay.keyless")
-    await another_database(desk)
-    await meets(desk)
-    async with desk.spine.database.connection() as connection:
-        released = await release.lossless(connection, desk.spine.catalogue, by="ann", reason="a planned move")
-    assert released.rows == 1, "only what was doubted for the first time since"
+    await notices(desk.spine, system_identifier=1)
+    assert (await lossless(desk.spine)).rows == 1, "only what was doubted for the first time since"
     assert await statuses(desk) == ["unknown", "pending"]
     row = await desk.spine.row(intent)
     assert row is not None and row["doubted_since"] is not None

@@ -4,13 +4,12 @@ from datetime import datetime
 from uuid import UUID
 
 import pytest
+from fix_restore import lossless, notices
 from fix_spine import Spine
 
 from idem.decisions import Replay
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import after_commit
-from idem.outbox.recovery import release
-from idem.outbox.recovery.guard import Guard
 from idem.outbox.settle import decide
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import lock
@@ -38,17 +37,6 @@ async def redrive_at(spine: Spine, intent: UUID) -> datetime | None:
     return row["redrive_at"]
 
 
-async def meets_another_database(spine: Spine) -> None:
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.installation SET system_identifier = 1")
-        await Guard(spine.catalogue, "single")(connection)
-
-
-async def nothing_was_lost(spine: Spine) -> None:
-    async with spine.database.connection() as connection:
-        await release.lossless(connection, spine.catalogue, by="ann", reason="a planned move")
-
-
 async def is_redriven(spine: Spine, operation: str) -> None:
     await spine.reconcile(after=120)
     await spine.work()
@@ -60,20 +48,20 @@ async def is_redriven(spine: Spine, operation: str) -> None:
 async def test_a_row_that_keeps_its_place_under_a_doubt_keeps_its_redrive(spine: Spine, word: bool) -> None:
     intent = await to_be_redriven(spine, "pay.keyed")
     before = await redrive_at(spine, intent)
-    await meets_another_database(spine)
+    await notices(spine, system_identifier=1)
     assert (await spine.row(intent))["doubted_since"] is not None
     assert await redrive_at(spine, intent) == before
     if word:
-        await nothing_was_lost(spine)
+        await lossless(spine)
         assert await redrive_at(spine, intent) == before
     await is_redriven(spine, "pay.keyed")
 
 
 async def test_a_row_that_became_unknown_has_its_redrive_again_where_nothing_was_lost(spine: Spine) -> None:
     intent = await to_be_redriven(spine, "pay.keyless")
-    await meets_another_database(spine)
-    assert (await spine.row(intent))["status"] == "unknown"
-    await nothing_was_lost(spine)
+    await notices(spine, system_identifier=1)
+    assert await spine.status(intent) == "unknown"
+    await lossless(spine)
     assert await redrive_at(spine, intent) is not None
     await is_redriven(spine, "pay.keyless")
 
@@ -82,9 +70,9 @@ async def test_one_that_is_too_late_to_be_redriven_is_told_instead(spine: Spine)
     """Nobody was told before, because it was to be redriven."""
     intent = await to_be_redriven(spine, "pay.keyless")
     told = len(await spine.all("SELECT FROM idem.events"))
-    await meets_another_database(spine)
+    await notices(spine, system_identifier=1)
     await spine.all("UPDATE idem.outbox SET start_before = now() - interval '1 s' RETURNING id")
-    await nothing_was_lost(spine)
+    await lossless(spine)
     assert await redrive_at(spine, intent) is None
     assert len(await spine.all("SELECT FROM idem.events")) == told + 1
 

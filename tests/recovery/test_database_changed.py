@@ -4,6 +4,7 @@ import asyncio
 
 import psycopg
 import pytest
+from fix_restore import FAR, notices
 from fix_spine import Spine
 
 from idem.errors import StoreUnavailable
@@ -11,80 +12,59 @@ from idem.outbox.database.memory import Memory
 from idem.outbox.database.pool import Database
 from idem.outbox.recovery import guard, release
 
-FORGET = "UPDATE idem.installation SET {} "
-
-
-async def change(spine: Spine, column: str, value: object) -> None:
-    await spine.execute(FORGET.format(f"{column} = %(v)s"), {"v": value})
-
-
-async def meet(spine: Spine, durability: guard.Durability = "single", moved: int = 0) -> None:
-    own = guard.Guard(spine.catalogue, durability)
-    own._memory = Memory(moved=moved)
-    async with spine.database.connection() as connection:
-        await own(connection)
-
 
 async def statuses(spine: Spine) -> dict[str, str]:
-    rows = await spine.all("SELECT operation, status FROM idem.outbox")
-    return {row["operation"]: row["status"] for row in rows}
+    return {row["operation"]: row["status"] for row in await spine.all("SELECT operation, status FROM idem.outbox")}
 
 
 async def test_hazard_5_after_a_restore_only_harmless_rows_stay_queued(spine: Spine) -> None:
     spine.accepted("a", operation="pay.keyed")
     spine.accepted("b", operation="pay.keyless")
-    await change(spine, "system_identifier", 1)
-    await meet(spine)
+    await notices(spine, system_identifier=1)
     assert await statuses(spine) == {"pay.keyed": "pending", "pay.keyless": "unknown"}
     evidence = await spine.all("SELECT details FROM idem.evidence WHERE kind = 'database_changed'")
     assert [e["details"]["why"] for e in evidence] == ["another database cluster"]
-    await spine.work()
-    assert spine.effects() == 1, "the row that could have been sent before was not sent"
-    await meet(spine)
+    assert await spine.works() == 1, "the row that could have been sent before was not sent"
+    await notices(spine)
     assert len(await spine.all("SELECT FROM idem.evidence WHERE kind = 'database_changed'")) == 1
 
 
 async def test_hazard_60_resting_rows_are_suspect_too(spine: Spine) -> None:
     intent = await spine.sent("a", amount=-1, operation="pay.keyless")
-    assert (await spine.row(intent))["status"] == "held"
-    await change(spine, "timeline", 99)
-    await meet(spine)
-    assert (await spine.row(intent))["status"] == "unknown"
+    assert await spine.status(intent) == "held"
+    await notices(spine, timeline=99)
+    assert await spine.status(intent) == "unknown"
     assert (await spine.key(intent))["state"] == "unknown"
 
 
 @pytest.mark.parametrize(("durability", "expected"), [("synchronous", "pending"), ("asynchronous", "unknown")])
 async def test_hazard_60_a_new_timeline_alone(spine: Spine, durability: guard.Durability, expected: str) -> None:
     spine.accepted("a", operation="pay.keyless")
-    await change(spine, "timeline", 99)
-    await meet(spine, durability)
+    await notices(spine, durability=durability, timeline=99)
     assert await statuses(spine) == {"pay.keyless": expected}
 
 
 async def test_hazard_60_the_log_went_back(spine: Spine) -> None:
     spine.accepted("a", operation="pay.keyless")
-    await meet(spine, moved=2**62)
+    await notices(spine, moved=FAR)
     assert await statuses(spine) == {"pay.keyless": "unknown"}
 
 
 async def test_an_operator_says_that_nothing_was_lost(spine: Spine) -> None:
     spine.accepted("a", operation="pay.keyless")
-    await change(spine, "system_identifier", 1)
-    await meet(spine)
+    await notices(spine, system_identifier=1)
     async with spine.database.connection() as connection:
         assert await release.release(connection, spine.catalogue, by="ann", reason="dump of a stopped system") == 1
         assert await release.release(connection, spine.catalogue, by="ann", reason="again") == 0
     assert await statuses(spine) == {"pay.keyless": "pending"}
-    await spine.work()
-    assert spine.effects() == 1
+    assert await spine.works() == 1
 
 
 async def test_a_clone_is_not_worked_on_by_another_environment(spine: Spine) -> None:
     """Hazard 5 (d): staging's workers must not send production's rows."""
     spine.accepted("a")
-    await change(spine, "environment", "production")
     with pytest.raises(StoreUnavailable, match="production"):
-        await meet(spine)
+        await notices(spine, environment="production")
     assert (await spine.work()).claimed == 0, "it stands in the claim's WHERE as well"
 
 
@@ -107,11 +87,10 @@ async def test_no_connection_passes_while_another_doubts_the_rows(spine: Spine, 
     """It would be used to send rows that are about to be doubted."""
     spine.accepted("a", operation="pay.keyless")
     own = guard.Guard(spine.catalogue, "single")
-    own._memory = Memory(moved=2**62)
+    own._memory = Memory(moved=FAR)
 
     async def next_connection() -> None:
-        async with spine.database.connection() as connection:
-            await own(connection)
+        await spine.run(own)
 
     with psycopg.connect(db_url) as other:
         other.execute("SELECT FROM idem.installation FOR UPDATE")
@@ -126,7 +105,7 @@ async def test_what_was_not_doubted_is_noticed_by_the_next_connection(spine: Spi
     """The first connection is given up in the middle."""
     spine.accepted("a", operation="pay.keyless")
     own = guard.Guard(spine.catalogue, "single")
-    own._memory = Memory(moved=2**62)
+    own._memory = Memory(moved=FAR)
     async with spine.database.connection() as connection, spine.database.connection() as another:
         with psycopg.connect(db_url) as other:
             other.execute("SELECT FROM idem.installation FOR UPDATE")

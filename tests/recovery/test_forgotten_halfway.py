@@ -3,30 +3,22 @@
 import asyncio
 from typing import Any
 
+from fix_restore import notices
 from fix_spine import Spine
 from fix_steps import claim_one
 
 from idem.outbox.database import identity
 from idem.outbox.recovery import guard, release
-from idem.sweeper.daemon import Sweeper
-
-
-async def changed(spine: Spine) -> None:
-    """The database is found to be another one."""
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.installation SET system_identifier = 1")
-        await guard.Guard(spine.catalogue, "single")(connection)
 
 
 async def test_a_start_mark_that_may_be_lost_proves_nothing(spine: Spine) -> None:
     """The claim survived, the commit of its start mark did not: the call may have been made."""
     intent = spine.accepted(operation="pay.keyless")
     await claim_one(spine, "keyless")
-    await changed(spine)
+    await notices(spine, system_identifier=1)
     await spine.advance(1000)
-    await Sweeper(spine.database, spine.catalogue).run_once()
-    row = await spine.row(intent)
-    assert row["status"] == "unknown"
+    await spine.sweep()
+    assert (await spine.row(intent))["status"] == "unknown"
     assert (await spine.work()).claimed == 0
     assert spine.effects() == 0
 
@@ -36,12 +28,11 @@ async def test_a_row_that_was_at_rest_rests_again(spine: Spine) -> None:
     intent = await spine.sent(amount=-1, operation="pay.keyless")
     sends = len(spine.bank.log.sends())
     events = await spine.all("SELECT type FROM idem.events")
-    assert (await spine.row(intent))["status"] == "held"
-    await changed(spine)
-    assert (await spine.row(intent))["status"] == "unknown"
-    async with spine.database.connection() as connection:
-        assert await release.release(connection, spine.catalogue, by="ann", reason="synchronous standby") == 1
-    assert (await spine.row(intent))["status"] == "held"
+    assert await spine.status(intent) == "held"
+    await notices(spine, system_identifier=1)
+    assert await spine.status(intent) == "unknown"
+    assert await spine.run(release.release, spine.catalogue, by="ann", reason="synchronous standby") == 1
+    assert await spine.status(intent) == "held"
     assert (await spine.key(intent))["state"] == "failed_retryable"
     assert await spine.letters(intent), "somebody must still decide"
     await spine.work()
@@ -52,12 +43,10 @@ async def test_a_row_that_was_at_rest_rests_again(spine: Spine) -> None:
 async def test_a_queued_row_goes_back_to_work_without_a_word_of_rest(spine: Spine) -> None:
     """Nobody is told "nothing happened" about a row that is sent in the next moment."""
     spine.accepted(operation="pay.keyless")
-    await changed(spine)
-    async with spine.database.connection() as connection:
-        assert await release.release(connection, spine.catalogue, by="ann", reason="synchronous standby") == 1
+    await notices(spine, system_identifier=1)
+    assert await spine.run(release.release, spine.catalogue, by="ann", reason="synchronous standby") == 1
     assert await spine.all("SELECT type FROM idem.events") == []
-    await spine.work()
-    assert spine.effects() == 1
+    assert await spine.works() == 1
 
 
 async def test_answers_that_overtake_each_other_are_no_restore(spine: Spine, monkeypatch: Any) -> None:
@@ -86,5 +75,4 @@ async def test_answers_that_overtake_each_other_are_no_restore(spine: Spine, mon
         late.set()
         await asyncio.gather(first, second)
         assert asked[1] > asked[0]
-    rows = await spine.all("SELECT status FROM idem.outbox")
-    assert [row["status"] for row in rows] == ["pending"]
+    assert [row["status"] for row in await spine.all("SELECT status FROM idem.outbox")] == ["pending"]

@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from fix_database import engine_of
 from fix_desk import Desk
+from fix_restore import lossless, notices
+from fix_sql import engine_of, query
 
 from idem.decisions import InProgress
 from idem.errors import OperatorRefused
@@ -18,14 +19,12 @@ from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import actions
 from idem.outbox.recovery import release
-from idem.outbox.recovery.guard import Guard
 from idem.outbox.recovery.quarantine import work_off
 from idem.outbox.settle import doubted_rows, results
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outcomes import NotExecuted, Succeeded
 from idem.reconciler import due
-from idem.sweeper.daemon import Sweeper
 
 HOLDS = {
     "the row": "SELECT FROM idem.outbox WHERE intent_id = %(i)s FOR UPDATE",
@@ -41,9 +40,7 @@ async def recovered(desk: Desk, by: str) -> dict[str, int]:
         done = await desk.cli("recover", "--lost", "--reason", "restored", "--yes", "--json")
         assert done.code == 0, done.err
         return {name: done.data[name] for name in ("rows", "left", "open", "waiting")}
-    async with desk.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.installation SET system_identifier = 1")
-        await Guard(desk.spine.catalogue, "single")(connection)
+    await notices(desk.spine, system_identifier=1)
     return {}
 
 
@@ -52,12 +49,8 @@ async def listed(desk: Desk) -> set[UUID]:
         "SELECT o.intent_id FROM idem.doubts d JOIN idem.outbox o ON o.id = d.outbox_id")}  # fmt: skip
 
 
-async def sweep(desk: Desk) -> None:
-    await Sweeper(desk.spine.database, desk.spine.catalogue).run_once()
-
-
 async def statuses(desk: Desk, *intents: UUID) -> list[str]:
-    return [(await desk.spine.row(intent))["status"] for intent in intents]
+    return [await desk.spine.status(intent) for intent in intents]
 
 
 @pytest.mark.parametrize("by", ["a daemon", "an operator"])
@@ -73,15 +66,14 @@ async def test_all_others_are_doubted_and_the_held_row_is_not_sent(desk: Desk, h
         assert await statuses(desk, first, last, intent) == ["unknown", "unknown", "pending"]
         assert await listed(desk) == {intent}
         await desk.spine.work()
-        await sweep(desk)
+        await desk.spine.sweep()
         assert await statuses(desk, intent) == ["pending"]
     assert (await desk.spine.work()).claimed == 0, "let go, and not doubted yet"
     assert desk.spine.effects() == 0
-    await sweep(desk)
+    await desk.spine.sweep()
     assert await statuses(desk, intent) == ["unknown"] and await listed(desk) == set()
     assert (await desk.spine.row(intent))["doubted_since"] is not None
-    await desk.spine.work()
-    assert desk.spine.effects() == 0
+    assert await desk.spine.works() == 0
 
 
 async def test_what_may_be_sent_is_sent_once_it_is_doubted(desk: Desk) -> None:
@@ -90,7 +82,7 @@ async def test_what_may_be_sent_is_sent_once_it_is_doubted(desk: Desk) -> None:
         other.execute(HOLDS["the row"], {"i": intent})
         await recovered(desk, "an operator")
     assert (await desk.spine.work()).claimed == 0
-    await sweep(desk)
+    await desk.spine.sweep()
     assert (await desk.spine.work()).claimed == 1 and desk.spine.effects() == 1
 
 
@@ -132,9 +124,8 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
             with pytest.raises(results.RowIsLocked):
                 await results.settle(connection, [report])
     assert await desk.spine.one("SELECT * FROM idem.outbox") == before
-    await sweep(desk)
-    row = await desk.spine.row(intent) or {}
-    assert row["doubted_since"] is not None and await listed(desk) == set()
+    await desk.spine.sweep()
+    assert (await desk.spine.row(intent) or {})["doubted_since"] is not None and await listed(desk) == set()
     if claimed is not None:
         await desk.settle(claimed, Succeeded("pay_1", "succeeded"))
         assert (await desk.spine.key(intent))["state"] == "completed"
@@ -148,14 +139,13 @@ async def test_a_retry_with_an_older_view_of_the_database_does_not_escape(desk: 
     engine = engine_of(desk.spine.url)
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as c:
         c.exec_driver_sql("SELECT 1 FROM idem.outbox").all()
-        async with desk.spine.database.connection() as connection:
-            assert await doubted_rows.list_open(connection, "restored") == 1
+        assert await desk.spine.run(doubted_rows.list_open, "restored") == 1
         desk.spine.acceptor.accept(c, "t", "pay.keyed", "b", {"amount": 100})
         c.commit()
     engine.dispose()
     assert await statuses(desk, intent) == ["pending"], "it was taken up"
     assert (await desk.spine.work()).claimed == 0
-    await sweep(desk)
+    await desk.spine.sweep()
     row = await desk.spine.row(intent) or {}
     assert row["doubted_since"] is not None and row["status"] == "pending"
 
@@ -193,8 +183,7 @@ async def test_that_nothing_was_lost_takes_back_what_is_only_listed(desk: Desk) 
         assert (done.code, done.data["waiting"]) == (0, 0), "the held one was never doubted"
         assert await listed(desk) == set()
     assert await statuses(desk, intent, other_intent) == ["pending", "pending"]
-    await desk.spine.work()
-    assert desk.spine.effects() == 2
+    assert await desk.spine.works() == 2
 
 
 async def test_a_held_row_keeps_its_doubt_until_the_command_is_run_again(desk: Desk) -> None:
@@ -205,30 +194,24 @@ async def test_a_held_row_keeps_its_doubt_until_the_command_is_run_again(desk: D
         done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes")
         assert done.code == 0 and "1 row stays doubted" in done.err
     assert (await desk.spine.row(intent))["doubted_since"] is not None
-    async with desk.spine.database.connection() as connection:
-        found = await release.lossless(connection, desk.spine.catalogue, by="ann", reason="a planned move")
-    assert found == release.Released(0, 0)
+    assert await lossless(desk.spine) == release.Released(0, 0)
     assert (await desk.spine.row(intent))["doubted_since"] is None
 
 
 async def test_one_row_that_cannot_be_doubted_keeps_no_other(desk: Desk) -> None:
     """A row that is broken (here: by a trigger of another hand) stays listed, and is not sent."""
     intents = [desk.spine.accepted(key, operation="pay.keyless") for key in "abc"]
-    async with desk.spine.database.connection() as connection:
-        await connection.execute(
-            "CREATE FUNCTION public.no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END'"
-        )
-        await connection.execute(
-            f"CREATE TRIGGER no BEFORE UPDATE ON idem.outbox FOR EACH ROW WHEN (NEW.intent_id = '{intents[1]}')"
-            " EXECUTE FUNCTION public.no()"
-        )
+    query(
+        desk.spine.url,
+        "CREATE FUNCTION public.no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END';"
+        f"CREATE TRIGGER no BEFORE UPDATE ON idem.outbox FOR EACH ROW WHEN (NEW.intent_id = '{intents[1]}')"
+        " EXECUTE FUNCTION public.no()",
+    )
     await recovered(desk, "an operator")
     assert await statuses(desk, *intents) == ["unknown", "pending", "unknown"]
     with suppress(psycopg.Error):
         await desk.spine.work()
     assert desk.spine.effects() == 0 and await listed(desk) == {intents[1]}
-    async with desk.spine.database.connection() as connection:
-        await connection.execute("DROP TRIGGER no ON idem.outbox")
-        await connection.execute("DROP FUNCTION public.no()")
-    await sweep(desk)
+    query(desk.spine.url, "DROP FUNCTION public.no() CASCADE")
+    await desk.spine.sweep()
     assert await statuses(desk, intents[1]) == ["unknown"]

@@ -19,23 +19,14 @@ async def held(spine: Spine, kind: str, beats: int, holder: str, table: int) -> 
     """What a worker or a reconciler takes that knows of so many signs of life, and of this outbox."""
     name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
     contract = spine.catalogue.providers["keyed"].contract
+    terms: Any = {
+        "token": uuid4(), "holder": holder, "lease": 30, "limit": 5, "now": clock.boottime(), "beats": beats,
+        "table": table,
+    }  # fmt: skip
     async with spine.database.connection() as connection:
         if kind == "worker":
-            return await claim.claim(
-                connection,
-                name,
-                token=uuid4(),
-                holder=holder,
-                lease=30,
-                limit=5,
-                now=clock.boottime(),
-                beats=beats,
-                table=table,
-            )
-        return await due.claim_due(
-            connection, name, contract, token=uuid4(), holder=holder, lease=30, limit=5, now=clock.boottime(),
-            beats=beats, table=table,
-        )  # fmt: skip
+            return await claim.claim(connection, name, **terms)
+        return await due.claim_due(connection, name, contract, **terms)
 
 
 @pytest.mark.parametrize("kind", ["worker", "reconciler"])

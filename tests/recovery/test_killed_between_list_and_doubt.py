@@ -14,8 +14,6 @@ from fix_desk import Desk
 from fix_sql import query
 from fix_waiting import until
 
-from idem.sweeper.daemon import Sweeper
-
 IDEM = str(Path(sys.executable).with_name("idem"))
 BLOCKED = {
     "before the list": "LOCK TABLE idem.doubts IN SHARE MODE",
@@ -49,13 +47,6 @@ async def recovering(desk: Desk, blocked: str) -> AsyncIterator[tuple[asyncio.su
                 other.rollback()
 
 
-async def gone(desk: Desk, backend: int) -> None:
-    async def ended() -> bool:
-        return not await desk.spine.all("SELECT FROM pg_stat_activity WHERE pid = %(p)s", p=backend)
-
-    await until(ended, "the end of its session")
-
-
 @pytest.mark.parametrize("how", ["killed", "its connection is closed"])
 @pytest.mark.parametrize("blocked", BLOCKED)
 async def test_every_row_is_listed_or_none(desk: Desk, superuser_url: str, blocked: str, how: str) -> None:
@@ -68,7 +59,7 @@ async def test_every_row_is_listed_or_none(desk: Desk, superuser_url: str, block
         _, told = await process.communicate()
         if how != "killed":
             assert process.returncode not in (0, None) and b"Traceback" not in told
-    await gone(desk, backend)
+    await until(lambda: not query(desk.spine.url, "SELECT FROM pg_stat_activity WHERE pid = %s", [backend]))
     listed = await desk.spine.all("SELECT FROM idem.doubts")
     said = (await desk.spine.one("SELECT lost_at FROM idem.installation"))["lost_at"]
     if blocked != "between two pages":
@@ -77,7 +68,6 @@ async def test_every_row_is_listed_or_none(desk: Desk, superuser_url: str, block
     else:
         assert len(listed) == 3 and said is not None
         assert (await desk.spine.work()).claimed == 0
-        await Sweeper(desk.spine.database, desk.spine.catalogue).run_once()
-    assert [(await desk.spine.row(each))["status"] for each in intents] == ["unknown"] * 3
-    await desk.spine.work()
-    assert desk.spine.effects() == 0
+        await desk.spine.sweep()
+    assert [await desk.spine.status(each) for each in intents] == ["unknown"] * 3
+    assert await desk.spine.works() == 0

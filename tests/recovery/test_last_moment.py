@@ -10,7 +10,7 @@ from fix_spine import Spine
 from idem.decisions import Accepted, Decision, InProgress, Replay, Retrying, Unknown
 from idem.errors import OperatorRefused
 from idem.outbox.domain.operation import OperationSpec
-from idem.outbox.operator import actions, ages
+from idem.outbox.operator import ages
 
 WINDOW = MEMORY - 180
 """`fix_spine.KEYED`: what it remembers, less its margin."""
@@ -23,15 +23,10 @@ def use(spine: Spine, lookups: bool = True, **operation: object) -> None:
     providers = dict(spine.catalogue.providers)
     if not lookups:
         keyed = providers["keyed"]
-        without = replace(keyed.contract.lookup, by_key=False, by_id=False)
-        changed = replace(keyed.contract, lookup=without)
+        changed = replace(keyed.contract, lookup=replace(keyed.contract.lookup, by_key=False, by_id=False))
         providers["keyed"] = replace(keyed, contract=changed, lookups=())  # type: ignore[type-var]
     spine.catalogue = replace(spine.catalogue, operations=known, providers=providers)
     spine.acceptor.operations, spine.acceptor.providers = known, providers
-
-
-async def status(spine: Spine, intent: UUID) -> str | None:
-    return (await spine.row_if_any(intent) or {"status": None})["status"]
 
 
 async def sent_after_the_backup(restorable: Restorable, *, held: bool = False, **options: object) -> UUID:
@@ -42,12 +37,11 @@ async def sent_after_the_backup(restorable: Restorable, *, held: bool = False, *
     if held:
         await restorable.pass_time(120)
         await restorable.sweep()
-        assert await status(spine, intent) == "held"
+        assert await spine.status(intent) == "held"
     await restorable.backup()
     if held:
         assert isinstance(spine.accept(), Retrying)
-    await spine.work()
-    assert spine.effects() == 1
+    assert await spine.works() == 1
     await restorable.restore()
     return intent
 
@@ -71,10 +65,8 @@ async def test_hazard_5_a_queued_row_is_sent_within_the_providers_memory_only(
     found = await restorable.recover_lost()
     assert (found.unknown, found.left) == (0, 1)
     assert found.left_for is not None and WINDOW - 60 < found.left_for <= WINDOW
-    assert await status(spine, intent) == "pending"
-    async with spine.database.connection() as connection:
-        told = await ages.ages(connection)
-    (pending,) = (each for each in told["outbox"] if each["status"] == "pending")
+    assert await spine.status(intent) == "pending"
+    (pending,) = (each for each in (await spine.run(ages.ages))["outbox"] if each["status"] == "pending")
     assert WINDOW - 60 < pending["replay_window_left"] <= WINDOW, "the time that is left is a metric (P5)"
     sends = len(spine.bank.log.sends())
     await restorable.pass_time(later)
@@ -85,7 +77,7 @@ async def test_hazard_5_a_queued_row_is_sent_within_the_providers_memory_only(
     else:
         assert len(spine.bank.log.sends()) == sends
         await restorable.sweep()
-        assert await status(spine, intent) == "unknown"
+        assert await spine.status(intent) == "unknown"
         await settle(restorable)
         assert len(spine.bank.log.sends()) == sends, "no replay either"
         if lookups:
@@ -102,7 +94,7 @@ async def test_hazard_60_a_resting_row_is_taken_up_by_its_client_within_the_memo
     spine = restorable.spine
     intent = await sent_after_the_backup(restorable, held=True)
     await restorable.recover_lost()
-    assert await status(spine, intent) == "held"
+    assert await spine.status(intent) == "held"
     await restorable.pass_time(later)
     if later < WINDOW:
         assert isinstance(spine.accept(), Retrying)
@@ -122,26 +114,16 @@ async def test_an_operator_s_redrive_cancel_and_new_key_ask_too(restorable: Rest
     spine = restorable.spine
     intent = await sent_after_the_backup(restorable, held=True)
     await restorable.recover_lost()
-
-    async def redrive(**options: bool) -> None:
-        version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-        async with spine.database.connection() as connection:
-            await actions.redrive(
-                connection, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options
-            )
-
     with pytest.raises(OperatorRefused, match="under a new provider key"):
-        await redrive(new_provider_key=True)
-    async with spine.database.connection() as connection:
-        with pytest.raises(OperatorRefused, match="went back to an earlier point"):
-            await actions.cancel(connection, spine.catalogue, intent, by="ann", reason="no")
+        await spine.act("redrive", intent, new_provider_key=True)
+    with pytest.raises(OperatorRefused, match="went back to an earlier point"):
+        await spine.act("cancel", intent)
     await restorable.pass_time(MEMORY)
     with pytest.raises(OperatorRefused, match="no longer remembers its key"):
-        await redrive()
-    await spine.work()
-    assert spine.effects() == 1
+        await spine.act("redrive", intent)
+    assert await spine.works() == 1
     await restorable.sweep()
-    assert await status(spine, intent) == "unknown"
+    assert await spine.status(intent) == "unknown"
 
 
 async def test_a_second_send_counts_the_window_from_the_first_that_may_have_been(restorable: Restorable) -> None:
@@ -151,8 +133,7 @@ async def test_a_second_send_counts_the_window_from_the_first_that_may_have_been
     await restorable.recover_lost()
     await restorable.pass_time(WINDOW - 3600)
     await spine.work(faults=["act_then_drop"])
-    row = await spine.row(intent)
-    assert row is not None and row["status"] == "unknown"
+    assert await spine.status(intent) == "unknown"
     age = await spine.one(
         "SELECT extract(epoch FROM o.first_sent_at - n.created_at) AS since FROM idem.outbox o"
         " JOIN idem.intents n ON n.id = o.intent_id"
@@ -171,7 +152,7 @@ async def test_a_second_send_that_is_refused_proves_nothing_about_the_first(rest
     intent = await sent_after_the_backup(restorable)
     await restorable.recover_lost()
     await spine.work(faults=[fault])
-    assert await status(spine, intent) in ("unknown", "pending")
+    assert await spine.status(intent) in ("unknown", "pending")
     assert (await spine.key(intent))["state"] != "failed_retryable"
     await settle(restorable)
     assert isinstance(spine.accept(), Replay)
@@ -188,7 +169,7 @@ async def test_a_doubted_row_that_is_too_old_was_perhaps_sent(restorable: Restor
     await restorable.recover_lost()
     await restorable.pass_time(7200)
     await restorable.sweep()
-    assert await status(spine, intent) == "unknown", "nobody is told that nothing happened"
+    assert await spine.status(intent) == "unknown", "nobody is told that nothing happened"
     await settle(restorable)
     assert isinstance(spine.accept(), Replay)
     assert spine.effects() == 1
@@ -198,12 +179,11 @@ async def test_what_is_claimed_unknown_or_awaited_counts_anew(restorable: Restor
     """A lost replay may be under way, and absences that were seen before it say nothing."""
     spine = restorable.spine
     intent = await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
-    assert await status(spine, intent) == "unknown"
+    assert await spine.status(intent) == "unknown"
     await restorable.pass_time(200)
     await spine.reconcile()
     assert (await spine.row(intent))["absences"] == 1
-    found = await restorable.recover_lost()
-    assert found.open == 1
+    assert (await restorable.recover_lost()).open == 1
     row = await spine.row(intent) or {}
     assert row["absences"] == 0 and row["doubted_since"] is not None
     quiet = await spine.one("SELECT quiet_after > statement_timestamp() + interval '170 s' AS raised FROM idem.outbox")
@@ -222,8 +202,7 @@ async def test_a_key_that_was_burned_in_what_is_lost_is_looked_for_under_the_nex
     for seconds in (10, 200, 200):
         await restorable.pass_time(seconds)
         await spine.reconcile()
-    await spine.work()
-    assert spine.effects() == 1 and isinstance(spine.accept(), Replay)
+    assert await spine.works() == 1 and isinstance(spine.accept(), Replay)
     await restorable.restore()
     await restorable.recover_lost()
     await restorable.pass_time(MEMORY + 60)

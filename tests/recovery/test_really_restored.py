@@ -3,113 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import signal
-import tempfile
-import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 from uuid import uuid4
 
 import psycopg
 import pytest
 from fix_accept import Acceptor
-from fix_restore import opened
+from fix_cluster import Server, own_server
+from fix_restore import lossless, opened
 from fix_spine import Spine, catalogue
-from fix_sql import query
+from fix_sql import forced, query
 
 from idem.migrations import runner
 from idem.outbox.daemon.daemon import Life
 from idem.outbox.database.pool import AWAY, Database, Timeouts
 from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.recovery import release
 from idem.outbox.recovery.guard import Durability, Guard
 from idem.outbox.values import clock
 from idem.outbox.worker import claim
-from idem.testing.embedded import find_binaries
-from idem.testing.embedded.account import server_account
-from idem.testing.embedded.address import PORT
-from idem.testing.embedded.cluster import Cluster
-from idem.testing.embedded.postmaster import Postmaster
-
-
-@dataclass
-class Server:
-    """A server of this test's own, whose data folder can be copied and put back."""
-
-    cluster: Cluster
-    sockets: Path
-    running: Postmaster | None = None
-
-    @property
-    def url(self) -> str:
-        return f"postgresql://postgres@/idem?host={self.sockets}&port={PORT}"
-
-    def start(self) -> None:
-        self.running = Postmaster(self.cluster, self.sockets)
-        until = time.monotonic() + 120
-        while not self.running.is_ready():
-            assert self.running.exit_code is None and time.monotonic() < until
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        if self.running is not None:
-            self.running.stop()
-
-    def crash(self) -> None:
-        """End it as a power cut does, and start it again on what it had written."""
-        assert self.running is not None
-        self.running._process.send_signal(signal.SIGQUIT)
-        self.running._process.wait(60)
-        self.start()
-
-    def copy(self, *, back: bool = False) -> None:
-        """Keep the data folder of the stopped server, or put the copy in its place."""
-        kept = self.cluster.data.with_name("kept")
-        source, target = (kept, self.cluster.data) if back else (self.cluster.data, kept)
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(source, target, symlinks=True)
-        for each in (target, *target.rglob("*")):
-            self.cluster.account.own(each)
-
-    def backup(self) -> None:
-        self.stop()
-        self.copy()
-        self.start()
-
-    def restore(self) -> None:
-        self.stop()
-        self.copy(back=True)
-        self.start()
 
 
 @pytest.fixture(scope="module")
-def made() -> AsyncIterator[Server]:  # type: ignore[misc]
-    folder, _ = find_binaries()
-    with tempfile.TemporaryDirectory(prefix="idem-restored-", dir="/tmp") as place:
-        home = Path(place)
-        account = server_account(home)
-        (home / "s").mkdir()
-        for each in (home, home / "s"):
-            account.own(each)
-        server = Server(Cluster(home / "pg", folder, account, durable=False), home / "s")
-        server.cluster.make()
-        server.start()
-        try:
-            runner.upgrade(server.url, environment="test")
-            yield server
-        finally:
-            server.stop()
+def made() -> Iterator[Server]:
+    with own_server() as server:
+        yield server
 
 
 @pytest.fixture
 async def spine(made: Server) -> AsyncIterator[Spine]:
     """What accepts and looks at it, beside the daemon."""
-    with psycopg.connect(made.url, autocommit=True) as own:
-        own.execute("SET session_replication_role = replica")
-        for table in ("doubts", "daemons", "evidence", "requests", "outbox", "idempotency_keys", "intents"):
-            own.execute(f"DELETE FROM idem.{table}")
+    for table in ("doubts", "daemons", "evidence", "requests", "outbox", "idempotency_keys", "intents"):
+        forced(made.url, f"DELETE FROM idem.{table}")
     known = catalogue("http://127.0.0.1:9")
     database = await opened(made.url)
     acceptor = Acceptor(known.operations, known.providers)
@@ -212,8 +136,7 @@ async def test_a_copy_that_takes_the_place_of_a_database_is_noticed_whatever_was
 ) -> None:
     """CREATE DATABASE ... TEMPLATE: the server was not started anew, and its log went on. `recovered_at` is older."""
     async with Daemon(spine) as daemon:
-        async with spine.database.connection() as connection:
-            await release.lossless(connection, spine.catalogue, by="ann", reason="a planned move")
+        await lossless(spine)
         await daemon.beat()
         spine.accepted("a", operation="pay.keyless")
         await spine.database.close()

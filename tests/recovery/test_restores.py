@@ -9,18 +9,14 @@ import os
 import random
 from contextlib import suppress
 from typing import Any
-from uuid import UUID
 
 import pytest
-from fix_restore import MEMORY, Restorable
+from fix_restore import FAR, MEMORY, Restorable, notices
 from producers.application import Application, synced
 from settling import shop
 
 from idem.errors import OperatorRefused
-from idem.outbox.database.memory import Memory
 from idem.outbox.domain import keys
-from idem.outbox.operator import actions
-from idem.outbox.recovery.guard import Guard
 from idem.testing.bank import BankAccount as BankAccount
 
 STORIES = int(os.environ.get("IDEM_TEST_RESTORES", "2"))
@@ -48,8 +44,7 @@ class Story:
         if kind == "burning":
             shop.use(self.spine, kept=True, operation=redrive | retry)
         elif kind == "cancelling":
-            account = BankAccount("voiding", "voiding-token", retention=MEMORY, cancel=True)
-            self.spine.bank.add_account(account)
+            self.spine.bank.add_account(BankAccount("voiding", "voiding-token", retention=MEMORY, cancel=True))
             shop.cancelling(self.spine, operation=redrive | retry)
         elif kind == "blind":
             shop.use(self.spine, lookups=False, operation=redrive | retry)
@@ -85,27 +80,13 @@ class Story:
             case "retry":
                 await self.retry_known()
             case "cancel" | "redrive":
-                for intent, version in await self.intents():
+                for row in await spine.all("SELECT id FROM idem.intents"):
                     if chance.random() < 0.5:
-                        await self.command(what, intent, version)
+                        with suppress(OperatorRefused):
+                            await spine.act(what, row["id"])
             case "pause":
                 # The lane's pause goes back with the database.
-                async with spine.database.connection() as connection:
-                    paused = chance.random() < 0.3
-                    await connection.execute(PAUSE, {"paused": paused})
-
-    async def intents(self) -> list[tuple[UUID, int]]:
-        return [(row["id"], row["version"]) for row in await self.spine.all("SELECT id, version FROM idem.intents")]
-
-    async def command(self, what: str, intent: UUID, version: int) -> None:
-        async with self.spine.database.connection() as connection:
-            with suppress(OperatorRefused):
-                if what == "cancel":
-                    await actions.cancel(connection, self.spine.catalogue, intent, by="ann", reason="r")
-                else:
-                    await actions.redrive(
-                        connection, self.spine.catalogue, intent, by="ann", reason="r", version=version
-                    )
+                await spine.execute(PAUSE, {"paused": chance.random() < 0.3})
 
     async def retry_known(self) -> None:
         """Clients come again with keys that the database knows, and that have not expired."""
@@ -131,10 +112,7 @@ class Story:
         if told:
             await self.restorable.recover_lost()
         else:
-            guard = Guard(self.spine.catalogue, "single")
-            guard._memory = Memory(moved=2**62)
-            async with self.spine.database.connection() as connection:
-                await guard(connection)
+            await notices(self.spine, moved=FAR)
         if self.chance.random() < 0.5:
             # What was accepted in the lost time comes again, while the provider remembers it. One that knows no keys
             # remembers nothing, and its clients are told to look first.

@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from fix_restore import MEMORY, Restorable
+from fix_restore import MEMORY, Restorable, lossless, notices
 from fix_spine import catalogue
-from recovery.words import WINDOW, act, fail_over, lossless, sends_again, sent_and_lost
+from recovery.words import WINDOW, sends_again, sent_and_lost
 from settling.shop import use
 
 from idem.decisions import Replay, Retrying
@@ -23,6 +23,13 @@ async def row(restorable: Restorable) -> dict[str, Any]:
 
 def retry(restorable: Restorable) -> None:
     assert isinstance(restorable.spine.accept(), Retrying)
+
+
+async def sent_on_the_word(restorable: Restorable) -> None:
+    """A retry inside the memory of the first send, whose answer is lost as well."""
+    await restorable.pass_time(WINDOW - 4000)
+    retry(restorable)
+    await sends_again(restorable)
 
 
 async def nothing_more_is_sent(restorable: Restorable, intent: UUID) -> None:
@@ -43,18 +50,16 @@ async def test_a_retry_inside_the_memory_goes_on_counting_from_the_first_send(re
     """The word was wrong, the client retries, and the answer of that is lost as well."""
     intent = await sent_and_lost(restorable)
     first = (await row(restorable))["first_sent_at"]
-    await act(restorable, "resolve_failed", intent)
+    await restorable.spine.act("resolve_failed", intent)
     assert (await row(restorable))["denied_sent_at"] == first
-    await restorable.pass_time(WINDOW - 4000)
-    retry(restorable)
-    await sends_again(restorable)
+    await sent_on_the_word(restorable)
     assert (await row(restorable))["from_the_word"]
     await nothing_more_is_sent(restorable, intent)
 
 
 async def test_an_attempt_that_did_not_leave_changes_nothing_about_it(restorable: Restorable) -> None:
     intent = await sent_and_lost(restorable)
-    await act(restorable, "resolve_failed", intent)
+    await restorable.spine.act("resolve_failed", intent)
     await restorable.pass_time(WINDOW - 4000)
     retry(restorable)
     await restorable.spine.work(faults=["401"])
@@ -69,8 +74,7 @@ async def test_an_attempt_that_did_not_leave_changes_nothing_about_it(restorable
 async def test_a_retry_after_the_memory_is_sent_on_the_word_and_has_a_memory_of_its_own(restorable: Restorable) -> None:
     """The word was right. What is sent then is replayed as any other call."""
     spine = restorable.spine
-    intent = await sent_and_lost(restorable, acted=False)
-    await act(restorable, "resolve_failed", intent)
+    await restorable.spine.act("resolve_failed", await sent_and_lost(restorable, acted=False))
     await restorable.pass_time(MEMORY)
     retry(restorable)
     await sends_again(restorable)
@@ -84,17 +88,15 @@ async def test_a_retry_after_the_memory_is_sent_on_the_word_and_has_a_memory_of_
 async def test_a_second_word_is_about_the_second_send(restorable: Restorable) -> None:
     """Counted from the first one, its memory would be over, and the third send would count from itself."""
     intent = await sent_and_lost(restorable, acted=False)
-    await act(restorable, "resolve_failed", intent)
+    await restorable.spine.act("resolve_failed", intent)
     await restorable.pass_time(MEMORY)
     retry(restorable)
     await sends_again(restorable)
     await restorable.pass_time(400)
     second = (await row(restorable))["first_sent_at"]
-    await act(restorable, "resolve_failed", intent)
+    await restorable.spine.act("resolve_failed", intent)
     assert (await row(restorable))["denied_sent_at"] == second
-    await restorable.pass_time(WINDOW - 4000)
-    retry(restorable)
-    await sends_again(restorable)
+    await sent_on_the_word(restorable)
     await nothing_more_is_sent(restorable, intent)
 
 
@@ -102,7 +104,7 @@ async def test_a_verdict_takes_the_place_of_a_word(restorable: Restorable) -> No
     """What look-ups have proven needs no memory: the next send counts from itself."""
     spine = restorable.spine
     intent = await sent_and_lost(restorable, acted=False)
-    await act(restorable, "resolve_failed", intent)
+    await restorable.spine.act("resolve_failed", intent)
     retry(restorable)
     await sends_again(restorable, acted=False)
     assert (await row(restorable))["from_the_word"]
@@ -123,7 +125,7 @@ async def test_a_new_provider_key_leaves_the_word_behind(restorable: Restorable)
     intent = await sent_and_lost(restorable, acted=False)
     await spine.all("UPDATE idem.outbox SET key_burned = true RETURNING id")
     before = (await row(restorable))["provider_key"]
-    await act(restorable, "resolve_failed", intent, know_it_did_not_happen=True)
+    await restorable.spine.act("resolve_failed", intent, know_it_did_not_happen=True)
     assert (await row(restorable))["denied_sent_at"] is not None
     retry(restorable)
     await spine.work(faults=["act_then_drop"])
@@ -133,14 +135,12 @@ async def test_a_new_provider_key_leaves_the_word_behind(restorable: Restorable)
 
 async def test_a_word_against_the_doubt_of_a_restore_is_a_word_too(restorable: Restorable) -> None:
     """The memory of what lost commits may have sent is over, and an operator knows that they did not."""
-    spine = restorable.spine
-    intent = spine.accepted()
+    intent = restorable.spine.accepted()
     await restorable.recover_lost()
-    doubted = (await row(restorable))["doubted_since"]
-    assert doubted is not None
+    assert (await row(restorable))["doubted_since"] is not None
     await restorable.pass_time(MEMORY)
     await restorable.sweep()
-    await act(restorable, "redrive", intent, know_it_did_not_happen=True)
+    await restorable.spine.act("redrive", intent, know_it_did_not_happen=True)
     found = await row(restorable)
     assert (found["status"], found["doubted_since"]) == ("pending", None)
     assert found["denied_sent_at"] is not None
@@ -149,18 +149,16 @@ async def test_a_word_against_the_doubt_of_a_restore_is_a_word_too(restorable: R
 @pytest.mark.parametrize("lost", [True, False])
 async def test_a_restore_neither_ends_nor_moves_a_word(restorable: Restorable, lost: bool) -> None:
     intent = await sent_and_lost(restorable)
-    await act(restorable, "resolve_failed", intent)
+    await restorable.spine.act("resolve_failed", intent)
     before = await row(restorable)
     if lost:
         await restorable.recover_lost()
         assert (await row(restorable))["doubted_since"] == before["denied_sent_at"]
     else:
-        await fail_over(restorable)
-        await lossless(restorable)
+        await notices(restorable.spine, timeline=99)
+        await lossless(restorable.spine)
         assert (await row(restorable))["doubted_since"] is None
     assert (await row(restorable))["denied_sent_at"] == before["denied_sent_at"]
-    await restorable.pass_time(WINDOW - 4000)
-    retry(restorable)
-    await sends_again(restorable)
+    await sent_on_the_word(restorable)
     assert (await row(restorable))["from_the_word"]
     await nothing_more_is_sent(restorable, intent)

@@ -40,6 +40,5 @@ async def test_what_lost_commits_have_sent_is_not_sent_as_another_account(restor
     assert spine.effects() == before
     spine.catalogue = right
     await restorable.pass_time(61)
-    await spine.work()
-    assert spine.effects() == before and (await spine.key(intent))["state"] == "completed"
+    assert await spine.works() == before and (await spine.key(intent))["state"] == "completed"
     assert MEMORY > 400

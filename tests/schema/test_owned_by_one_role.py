@@ -6,9 +6,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from fix_database import engine_of
 from fix_desk import run
-from fix_sql import query
+from fix_sql import engine_of, query
 from fix_waiting import until_it_holds
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
@@ -69,8 +68,7 @@ PREPARED: dict[str, list[tuple[str, str]]] = {
 
 
 def by_revision(url: str) -> None:
-    engine = engine_of(url)
-    with engine.begin() as connection:
+    with engine_of(url).begin() as connection:
         upgrade_in(connection, environment=ENVIRONMENT)
 
 

@@ -9,8 +9,8 @@ from uuid import UUID
 import psycopg
 import pytest
 from fix_accept import Acceptor
-from fix_database import engine_of
 from fix_spine import catalogue
+from fix_sql import engine_of
 from psycopg.pq import Trace
 from sqlalchemy import Connection
 
@@ -96,8 +96,7 @@ LANE = LaneName("keyed", "keyed", NOWHERE, "test", ("pay.keyed",), concurrency=1
 
 
 def fill(db_url: str, acceptor: Acceptor, count: int, prefix: str = "k") -> None:
-    engine = engine_of(db_url)
-    with engine.begin() as connection:
+    with engine_of(db_url).begin() as connection:
         for number in range(count):
             acceptor.accept(connection, "t", "pay.keyed", f"{prefix}{number}", {"amount": 1})
 

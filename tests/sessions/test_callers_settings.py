@@ -11,9 +11,8 @@ import pytest
 from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import define
 from fix_accept import Acceptor
-from fix_database import engine_of
 from fix_spine import catalogue
-from fix_sql import query
+from fix_sql import engine_of, query
 from producers.application import synced
 from schema.conftest import installed, installed_once, roles  # noqa: F401
 from schema.databases import Installed

@@ -13,9 +13,8 @@ import pytest
 from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import define
 from fix_accept import Acceptor
-from fix_database import engine_of
 from fix_spine import catalogue
-from fix_sql import query
+from fix_sql import engine_of, query
 from producers.application import accept, synced
 from sessions.conftest import Alter, commits
 from sqlalchemy import text

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import psycopg
 from fix_spine import Spine
+from fix_sql import forced
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.lane_names import LaneName, lane_names
@@ -21,10 +21,7 @@ def plant(
     url: str, rows: int, *, tenant: str | None = None, due_in: float = -3600, status: str = "pending", origin: str = "o"
 ) -> None:
     """`rows` rows of one tenant, or of a tenant each, a millisecond apart, the first due in so many seconds."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("SET session_replication_role = replica")
-        values = {"rows": rows, "tenant": tenant, "due_in": due_in, "status": status, "origin": origin}
-        connection.execute(PLANT, values)
+    forced(url, PLANT, ({"rows": rows, "tenant": tenant, "due_in": due_in, "status": status, "origin": origin}))
 
 
 def lane(spine: Spine) -> LaneName:

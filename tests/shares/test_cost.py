@@ -1,6 +1,5 @@
 """What a claim costs, whatever waits: IB-052, IB-054, IB-055. Plans are generic, as the daemons run them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -18,15 +17,6 @@ LANE = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def connection(db_url: str) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(db_url) as opened:
-        opened.execute("ALTER TABLE idem.outbox SET (autovacuum_enabled = off)")
-        opened.commit()
-        yield opened
-        opened.rollback()
-
-
 @pytest.mark.parametrize("statistics", ["none", "fresh"])
 @pytest.mark.parametrize("limit", [1, 8, BATCH])
 def test_ib_054_a_bulk_run_and_a_thousand_tenants(
@@ -37,8 +27,7 @@ def test_ib_054_a_bulk_run_and_a_thousand_tenants(
     if statistics == "fresh":
         connection.execute("ANALYZE idem.outbox")
     for turns in (0, 100):
-        values = {**LANE, "limit": limit, "turns": turns}
-        nodes = explained.explain(connection, CLAIM, values)
+        nodes = explained.explain(connection, CLAIM, ({**LANE, "limit": limit, "turns": turns}))
         assert explained.faults(nodes, frozenset({"outbox", "requests"}), BATCH, rows=ROWS) == []
         assert max(node.rows for node in nodes if node.kind == "ModifyTable") == limit
 

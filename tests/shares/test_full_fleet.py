@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import psycopg
 import pytest
 from fix_spine import Spine
-from fix_sql import query
+from fix_sql import forced, query
+from fix_waiting import running, until
 from psycopg import AsyncConnection
 from shares.gate import Gate
 from shares.queues import plant
@@ -22,6 +22,8 @@ from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.worker import Worker
 from idem.outcomes import NotExecuted
+
+pytestmark = pytest.mark.timeout(60)
 
 
 @asynccontextmanager
@@ -43,20 +45,17 @@ async def hints(url: str, every: float = 0.01) -> AsyncIterator[None]:
             await sending
 
 
-@pytest.mark.timeout(40)
 async def test_hints_without_a_gap_hide_no_room(gate: Gate, db_url: str) -> None:
     """No call of this worker is under way: only the next look tells it that there is room again."""
     async with gate.working(shared=False, poll=0.2, limits={"concurrency": 2}) as accept, hints(db_url):
-        with psycopg.connect(db_url, autocommit=True) as connection:
-            connection.execute("INSERT INTO idem.lanes (provider, account, paused) VALUES ('mail', '', true)")
-            accept("bulk", 3)
-            await asyncio.sleep(0.5)
-            connection.execute("UPDATE idem.lanes SET paused = false")
-            async with asyncio.timeout(5):
-                await gate.reaches(bulk=2, others=0)
+        query(db_url, "INSERT INTO idem.lanes (provider, account, paused) VALUES ('mail', '', true)")
+        accept("bulk", 3)
+        await asyncio.sleep(0.5)
+        query(db_url, "UPDATE idem.lanes SET paused = false")
+        async with asyncio.timeout(5):
+            await gate.reaches(bulk=2, others=0)
 
 
-@pytest.mark.timeout(40)
 async def test_a_call_of_a_limited_fleet_that_ends_is_at_once_for_who_waits_without_one(gate: Gate) -> None:
     async with gate.working(shared=True, limits={"concurrency": 3}) as accept:
         accept("bulk", 8)
@@ -70,19 +69,17 @@ async def test_a_call_of_a_limited_fleet_that_ends_is_at_once_for_who_waits_with
             await gate.reaches(bulk=1, others=2)
 
 
-@pytest.mark.timeout(40)
 async def test_of_two_calls_with_one_kept_for_look_ups_the_other_goes_on(gate: Gate, db_url: str) -> None:
     async with gate.working(shared=True, limits={"concurrency": 2}) as accept:
-        with psycopg.connect(db_url, autocommit=True) as connection:
-            connection.execute("INSERT INTO idem.lanes (provider, account, paused) VALUES ('mail', '', true)")
-            accept("bulk", 7)
-            connection.execute("SET session_replication_role = replica")
-            connection.execute(
-                "UPDATE idem.outbox SET status = 'unknown', first_sent_at = statement_timestamp()"
-                " WHERE id = (SELECT id FROM idem.outbox LIMIT 1)"
-            )
-            connection.execute("UPDATE idem.lanes SET paused = false")
-            connection.execute("SELECT pg_notify(%s, '')", (CHANNEL,))
+        query(db_url, "INSERT INTO idem.lanes (provider, account, paused) VALUES ('mail', '', true)")
+        accept("bulk", 7)
+        forced(
+            db_url,
+            "UPDATE idem.outbox SET status = 'unknown', first_sent_at = statement_timestamp()"
+            " WHERE id = (SELECT id FROM idem.outbox LIMIT 1)",
+        )
+        query(db_url, "UPDATE idem.lanes SET paused = false")
+        query(db_url, "SELECT pg_notify(%s, '')", (CHANNEL,))
         async with asyncio.timeout(10):
             for _ in range(4):
                 await gate.reaches(bulk=1, others=0)
@@ -90,22 +87,16 @@ async def test_of_two_calls_with_one_kept_for_look_ups_the_other_goes_on(gate: G
             await gate.reaches(bulk=1, others=0)
 
 
-@pytest.mark.timeout(40)
 async def test_a_stop_waits_for_no_breaker(spine: Spine) -> None:
     worker = Worker(spine.database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=8, poll=60))
     breaker = worker.lanes[0].lane.breaker
     breaker._pauses = 10
     for row in range(TRANSPORT_LIMIT):
         breaker.record(row, NotExecuted("transport"), clock.boottime())
-    stop = asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
-    await asyncio.sleep(0.3)
-    stop.set()
-    async with asyncio.timeout(10):
-        await running
+    async with asyncio.timeout(10), running(worker):
+        await asyncio.sleep(0.3)
 
 
-@pytest.mark.timeout(60)
 async def test_a_paused_lane_looks_once_a_poll_whatever_another_lane_settles(
     spine: Spine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,11 +111,7 @@ async def test_a_paused_lane_looks_once_a_poll_whatever_another_lane_settles(
     query(spine.url, "INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyless', 'keyless', true)")
     plant(spine.url, 300, tenant="t", origin=spine.bank.url)
     worker = Worker(spine.database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=8, poll=60))
-    stop = asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
-    while worker.settler.fates.total() < 300:
-        await asyncio.sleep(0.05)
-    stop.set()
-    await running
+    async with running(worker):
+        await until(lambda: worker.settler.fates.total() == 300, seconds=50)
     assert claimed["keyed"] > 30
     assert claimed["keyless"] <= 5

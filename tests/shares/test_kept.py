@@ -15,6 +15,8 @@ from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.fairness import SHARED, WIDTH, TenantRound
 
+pytestmark = pytest.mark.timeout(60)
+
 
 async def spare(connection: Any, name: LaneName, turns: TenantRound | None = None, holder: str = "test") -> list[str]:
     rows = await claims.claim(
@@ -39,10 +41,8 @@ async def test_what_is_kept_is_for_tenants_that_hold_no_call(spine: Spine) -> No
         for tenant in ("anna", "zoe"):
             plant(spine.url, 2, tenant=tenant, due_in=-1, origin=spine.bank.url)
         turns = TenantRound()
-        assert sorted([*await spare(connection, lane(spine), turns), *await spare(connection, lane(spine), turns)]) == [
-            "anna",
-            "zoe",
-        ]
+        both = [*await spare(connection, lane(spine), turns), *await spare(connection, lane(spine), turns)]
+        assert sorted(both) == ["anna", "zoe"]
         assert turns.others
         assert await spare(connection, lane(spine), turns) == []
         assert not turns.others
@@ -54,17 +54,9 @@ async def test_of_a_limited_fleet_nobody_gets_a_second_call_by_another_process(s
     plant(spine.url, 50, tenant="bulk", origin=spine.bank.url)
     fleet = replace(lane(spine), concurrency=5, asking=1)
     async with spine.database.connection() as connection:
-        now = clock.boottime()
+        now, turns = clock.boottime(), TenantRound()
         rows = await claims.claim(
-            connection,
-            fleet,
-            token=uuid4(),
-            holder="test",
-            lease=60,
-            limit=8,
-            now=now,
-            keep=1,
-            tenants=(turns := TenantRound()),
+            connection, fleet, token=uuid4(), holder="test", lease=60, limit=8, now=now, keep=1, tenants=turns
         )
         assert (len(rows), turns.queued) == (4, True)
         assert await spare(connection, fleet, holder="another") == []
@@ -107,7 +99,6 @@ def test_one_is_kept_while_tenants_share_the_lane() -> None:
     assert turns.keep(2 * SHARED - 1, 8) == 1
 
 
-@pytest.mark.timeout(40)
 async def test_who_comes_during_a_bulk_run_waits_for_no_call_of_it(gate: Gate) -> None:
     async with gate.working(shared=True) as accept:
         accept("bulk", 8)
@@ -121,7 +112,6 @@ async def test_who_comes_during_a_bulk_run_waits_for_no_call_of_it(gate: Gate) -
         await gate.reaches(bulk=2, others=2)
 
 
-@pytest.mark.timeout(40)
 async def test_the_bulk_run_goes_on_in_what_is_not_kept(gate: Gate) -> None:
     async with gate.working(shared=True) as accept:
         accept("bulk", 9)
@@ -131,14 +121,12 @@ async def test_the_bulk_run_goes_on_in_what_is_not_kept(gate: Gate) -> None:
         await gate.reaches(bulk=3, others=0)
 
 
-@pytest.mark.timeout(40)
 async def test_the_only_tenant_has_every_slot(gate: Gate) -> None:
     async with gate.working(shared=False) as accept:
         accept("bulk", 8)
         await gate.reaches(bulk=4, others=0)
 
 
-@pytest.mark.timeout(40)
 async def test_one_is_kept_of_a_limited_fleet(gate: Gate) -> None:
     async with gate.working(shared=True, limits={"concurrency": 3}) as accept:
         accept("bulk", 8)
@@ -147,7 +135,6 @@ async def test_one_is_kept_of_a_limited_fleet(gate: Gate) -> None:
         await gate.reaches(bulk=2, others=1)
 
 
-@pytest.mark.timeout(40)
 async def test_a_limited_fleet_goes_on_as_its_calls_end_not_at_the_next_poll(gate: Gate) -> None:
     """Slots are free all the time; what ends makes room as soon as it is settled, a minute before the next poll."""
     async with gate.working(shared=False, limits={"concurrency": 2}) as accept:
@@ -158,7 +145,6 @@ async def test_a_limited_fleet_goes_on_as_its_calls_end_not_at_the_next_poll(gat
         await gate.reaches(bulk=2, others=0)
 
 
-@pytest.mark.timeout(40)
 async def test_a_row_that_comes_due_without_a_hint_is_found_by_a_poll(gate: Gate, db_url: str) -> None:
     async with gate.working(shared=True, poll=0.2) as accept:
         accept("bulk", 8)

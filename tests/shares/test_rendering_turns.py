@@ -1,7 +1,6 @@
 """Rows that wait to be rendered take turns by tenant too: a bulk run of SQL accepts is in nobody's way."""
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -85,15 +84,6 @@ async def test_what_others_render_is_passed_over_and_starves_nobody(spine: Spine
         assert taken.total() == BATCH
         seen.update(taken)
     assert set(seen) == {"a", "b", "z"}
-
-
-@pytest.fixture
-def connection(db_url: str) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(db_url) as opened:
-        opened.execute("ALTER TABLE idem.outbox SET (autovacuum_enabled = off)")
-        opened.commit()
-        yield opened
-        opened.rollback()
 
 
 @pytest.mark.parametrize("statistics", ["none", "nearly empty", "fresh"])

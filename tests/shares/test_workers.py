@@ -3,6 +3,7 @@
 import asyncio
 
 from fix_spine import Spine
+from fix_waiting import running
 from shares.queues import plant
 
 from idem.outbox.worker.worker import Worker
@@ -18,9 +19,7 @@ async def test_who_comes_during_a_bulk_run_does_not_wait_for_its_end(spine: Spin
     plant(spine.url, BULK, tenant="bulk", origin=spine.bank.url)
     settings = spine.settings.model_copy(update={"slots": 2, "poll": 0.05})
     workers = [Worker(spine.database, spine.catalogue, settings) for _ in range(3)]
-    stop = asyncio.Event()
-    running = [asyncio.create_task(worker.run(stop)) for worker in workers]
-    try:
+    async with running(*workers):
         while (await spine.one(LEFT))["n"] > BULK - 50:
             await asyncio.sleep(0.05)
         for number in range(OTHERS):
@@ -29,10 +28,4 @@ async def test_who_comes_during_a_bulk_run_does_not_wait_for_its_end(spine: Spin
             assert (await spine.one(LEFT))["n"] > 0
             await asyncio.sleep(0.02)
         assert (await spine.one(LEFT))["n"] > 0
-        done = await spine.one(
-            "SELECT count(*) AS n FROM idem.intents WHERE tenant_id <> 'bulk' AND state = 'completed'"
-        )
-        assert done["n"] == OTHERS
-    finally:
-        stop.set()
-        await asyncio.gather(*running)
+        assert (await spine.one(DONE))["n"] == OTHERS

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from fix_accept import Acceptor
-from fix_database import engine_of
 from fix_server import serving
 from fix_spine import Spine, catalogue
+from fix_sql import engine_of
 from sqlalchemy import text
 
 from idem.errors import BodyInvalid, ConfigError, KeyInvalid, Unrenderable
@@ -95,8 +95,7 @@ async def test_what_cannot_be_held_is_refused_before_any_statement(
     spine: Spine, key: str, amount: Any, error: type[Exception]
 ) -> None:
     """The caller's own transaction goes on: their rows are not lost because of a client's bytes."""
-    engine = engine_of(spine.url)
-    with engine.begin() as connection:
+    with engine_of(spine.url).begin() as connection:
         connection.execute(text("CREATE TABLE public.orders (id int)"))
         with pytest.raises(error):
             spine.acceptor.accept(connection, "t", "pay.keyed", key, {"amount": amount})

@@ -31,8 +31,7 @@ async def later_facts(found: Shop, intent: UUID) -> list[dict[str, Any]]:
 
 async def test_a_lost_answer_is_settled_by_its_events(hooked: Shop) -> None:
     """They come while the claim is live, or after it: whoever ends it folds what they prove."""
-    hooked.bank.script(None, ["act_then_stall"])
-    intent = await hooked.done()
+    intent = await hooked.done(faults=["act_then_stall"])
     kept = await hooked.told(3)
     await hooked.comes_to(intent, "completed")
     assert await hooked.end(intent) == ("succeeded", hooked.objects()[0])
@@ -43,8 +42,7 @@ async def test_a_lost_answer_is_settled_by_its_events(hooked: Shop) -> None:
 
 async def unknown(found: Shop, **params: Any) -> tuple[UUID, Mapping[str, Any], Mapping[str, Any]]:
     """A payment whose answer is lost, with the objects that it has made at the bank."""
-    found.bank.script(None, ["act_then_drop"])
-    intent = await found.done(**params)
+    intent = await found.done(**params, faults=["act_then_drop"])
     assert await found.state(intent) == ("unknown", "unknown")
     payment = found.bank.stripe_objects("payment_intent")[-1]
     (charge,) = [each for each in found.bank.stripe_objects("charge") if each["payment_intent"] == payment["id"]]
@@ -87,8 +85,7 @@ async def test_twice_and_last_first(database: Database, db_url: str, tmp_path: P
 
 async def test_three_d_secure_then_paid_by_event(hooked: Shop) -> None:
     """The client gets the secret at once; the key ends when Stripe says so."""
-    hooked.bank.script(None, ["requires_action:3600"])
-    intent = await hooked.done("k1", "pay_to_the_end")
+    intent = await hooked.done("k1", "pay_to_the_end", faults=["requires_action:3600"])
     assert await hooked.state(intent) == ("in_progress", "awaiting")
     hooked.bank.shift_clock(3700)
     await hooked.comes_to(intent, "completed")
@@ -98,8 +95,7 @@ async def test_three_d_secure_then_paid_by_event(hooked: Shop) -> None:
 
 async def test_three_d_secure_is_an_answer_by_itself(hooked: Shop) -> None:
     """The object exists; that its customer failed is told later, and changes no answer."""
-    hooked.bank.script(None, ["requires_action_then_declined:3600"])
-    intent = await hooked.done()
+    intent = await hooked.done(faults=["requires_action_then_declined:3600"])
     assert await hooked.state(intent) == ("completed", None)
     before = hooked.ask("k1")
     assert isinstance(before, Replay) and b"_secret_" in before.answer.body
@@ -180,8 +176,7 @@ async def test_fetched_before_it_is_believed(database: Database, db_url: str, tm
 
 async def test_a_retry_of_the_client_hears_what_the_event_has_settled(hooked: Shop) -> None:
     hooked.bank.script(None, ["act_then_500"])
-    intent = await hooked.done()
-    await hooked.comes_to(intent, "completed")
+    await hooked.comes_to(await hooked.done(), "completed")
     again = hooked.ask("k1")
     assert isinstance(again, Replay) and again.answer.status == 201
     assert not isinstance(again, Accepted) and hooked.sends() == 1

@@ -248,8 +248,7 @@ def test_mistakes_are_explained(tmp_path: Path, text: str, said: str) -> None:
 def test_the_example_is_what_the_page_says(tmp_path: Path) -> None:
     """The page's block and the example load without a finding that the user could do something about."""
     root = Path(__file__).parents[2]
-    page = (root / "docs" / "adopt" / "stripe.md").read_text()
-    (block,) = re.findall(r"```toml\n(environment.*?)```", page, re.S)
+    (block,) = re.findall(r"```toml\n(environment.*?)```", (root / "docs" / "adopt" / "stripe.md").read_text(), re.S)
     for number, text in enumerate([block, (root / "examples" / "providers" / "stripe.toml").read_text()]):
         file = tmp_path / f"{number}.toml"
         file.write_text(text)

@@ -13,8 +13,7 @@ DAY = 86400
 
 
 async def test_a_lost_answer_is_settled_by_a_replay(stripe_shop: Shop) -> None:
-    stripe_shop.bank.script(None, ["act_then_drop"])
-    intent = await stripe_shop.done()
+    intent = await stripe_shop.done(faults=["act_then_drop"])
     assert await stripe_shop.state(intent) == ("unknown", "unknown")
     assert dict((await stripe_shop.reconcile(after=10)).settled) == {"replay:succeeded": 1}
     assert await stripe_shop.end(intent) == ("succeeded", stripe_shop.objects()[0])
@@ -23,8 +22,7 @@ async def test_a_lost_answer_is_settled_by_a_replay(stripe_shop: Shop) -> None:
 
 async def test_hazard_10_a_cached_500_ends_the_replays_and_its_events_settle(stripe_shop: Shop) -> None:
     stripe_shop.bank.script(None, ["act_then_500"])
-    intent = await stripe_shop.done()
-    row = await stripe_shop.row(intent)
+    row = await stripe_shop.row(await stripe_shop.done())
     assert row is not None and (row["status"], row["key_burned"]) == ("unknown", True)
     assert dict((await stripe_shop.reconcile(after=10)).settled) == {"look:succeeded": 1}
     assert (len(stripe_shop.objects()), stripe_shop.sends()) == (1, 1)
@@ -32,8 +30,7 @@ async def test_hazard_10_a_cached_500_ends_the_replays_and_its_events_settle(str
 
 async def test_hazard_10_a_cached_500_without_an_effect_is_never_sent_again(stripe_shop: Shop) -> None:
     """It may be rolled forward yet, so that no absence settles it: a person hears of it."""
-    stripe_shop.bank.script(None, ["500_cached"])
-    intent = await stripe_shop.done()
+    intent = await stripe_shop.done(faults=["500_cached"])
     for _ in stripe_shop.catalogue.providers["stripe"].contract.schedule:
         await stripe_shop.reconcile(after=DAY)
     assert await stripe_shop.state(intent) == ("unknown", "unknown")
@@ -44,8 +41,7 @@ async def test_hazard_10_a_cached_500_without_an_effect_is_never_sent_again(stri
 @pytest.mark.parametrize("minutes", [10, 3 * 24 * 60])
 async def test_hazard_27_what_is_rolled_forward_is_found_among_the_events(stripe_shop: Shop, minutes: int) -> None:
     """Its event names no request: our metadata do."""
-    stripe_shop.bank.script(None, [f"500_rolled_forward:{minutes * 60}"])
-    intent = await stripe_shop.done()
+    intent = await stripe_shop.done(faults=[f"500_rolled_forward:{minutes * 60}"])
     for _ in range(3):
         await stripe_shop.reconcile(after=700)
     assert await stripe_shop.state(intent) == ("unknown", "unknown")
@@ -57,8 +53,7 @@ async def test_hazard_27_what_is_rolled_forward_is_found_among_the_events(stripe
 
 
 async def test_a_409_in_flight_is_asked_again(stripe_shop: Shop) -> None:
-    stripe_shop.bank.script(None, ["409_in_flight", "409_in_flight"])
-    intent = await stripe_shop.done()
+    intent = await stripe_shop.done(faults=["409_in_flight", "409_in_flight"])
     assert await stripe_shop.state(intent) == ("unknown", "unknown")
     for _ in range(2):
         await stripe_shop.reconcile(after=60)
@@ -90,8 +85,7 @@ async def test_a_key_that_was_used_for_something_else_proves_nothing(stripe_shop
 
 
 async def test_hazard_7_after_the_window_nothing_is_sent_and_the_events_settle(stripe_shop: Shop) -> None:
-    stripe_shop.bank.script(None, ["act_then_drop"])
-    intent = await stripe_shop.done()
+    intent = await stripe_shop.done(faults=["act_then_drop"])
     stripe_shop.bank.shift_clock(DAY + 60)
     assert dict((await stripe_shop.reconcile(after=DAY - 900)).settled) == {"look:succeeded": 1}
     assert (len(stripe_shop.objects()), stripe_shop.sends()) == (1, 1)
@@ -100,8 +94,7 @@ async def test_hazard_7_after_the_window_nothing_is_sent_and_the_events_settle(s
 
 async def test_hazard_7_what_was_never_there_is_not_sent_anew_by_a_replay(stripe_shop: Shop) -> None:
     """The key is forgotten there: a second send under it would be a second effect. The look-ups alone decide."""
-    stripe_shop.bank.script(None, ["drop_before_acting"])
-    intent = await stripe_shop.done()
+    intent = await stripe_shop.done(faults=["drop_before_acting"])
     stripe_shop.bank.shift_clock(DAY + 60)
     for _ in range(2):
         await stripe_shop.reconcile(after=DAY)
@@ -130,8 +123,7 @@ async def test_hazard_4_a_decline_is_an_answer_and_names_its_payment(stripe_shop
 
 
 async def test_hazard_4_a_decline_whose_answer_was_lost(stripe_shop: Shop) -> None:
-    stripe_shop.bank.script(None, ["act_then_drop"])
-    intent = await stripe_shop.done(card="pm_card_chargeDeclined")
+    intent = await stripe_shop.done(card="pm_card_chargeDeclined", faults=["act_then_drop"])
     await stripe_shop.reconcile(after=10)
     assert await stripe_shop.end(intent) == ("refused", stripe_shop.objects()[0])
     assert len(stripe_shop.objects()) == 1
@@ -150,18 +142,17 @@ async def test_a_payout_over_days_is_awaited_and_told_once(stripe_shop: Shop) ->
 
 
 async def test_a_payout_that_comes_back(stripe_shop: Shop) -> None:
-    stripe_shop.bank.script(None, [f"pending_then_declined:{2 * DAY}"])
-    intent = await stripe_shop.done(operation="pay_out")
+    intent = await stripe_shop.done(operation="pay_out", faults=[f"pending_then_declined:{2 * DAY}"])
     stripe_shop.bank.shift_clock(3 * DAY)
     await stripe_shop.reconcile(after=3 * DAY)
     assert (await stripe_shop.end(intent))[0] == "refused"
 
 
 async def test_a_refund_is_pending_and_then_done(stripe_shop: Shop) -> None:
-    paid = await stripe_shop.done()
-    payment = (await stripe_shop.end(paid))[1]
-    stripe_shop.bank.script(None, [f"pending:{DAY}", f"pending_then_declined:{DAY}"])
-    well = await stripe_shop.done("r1", "refund", payment=payment, amount=200)
+    payment = (await stripe_shop.end(await stripe_shop.done()))[1]
+    well = await stripe_shop.done(
+        "r1", "refund", payment=payment, amount=200, faults=[f"pending:{DAY}", f"pending_then_declined:{DAY}"]
+    )
     badly = await stripe_shop.done("r2", "refund", payment=payment, amount=100)
     before = [(await stripe_shop.end(each))[0] for each in (well, badly)]
     stripe_shop.bank.shift_clock(DAY + 60)
@@ -185,8 +176,7 @@ async def test_what_has_no_status_is_done_when_it_exists(stripe_shop: Shop) -> N
 async def test_one_call_that_made_several_kinds_is_one_effect(database: Database, db_url: str, tmp_path: Path) -> None:
     """Its charge carries the same key and metadata: without `object_types` the look-up would see a second payment."""
     async with shop(database, db_url, tmp_path, more='lookup = { by_events = { types = ["*"] } }') as found:
-        found.bank.script(None, ["act_then_500"])
-        intent = await found.done()
+        intent = await found.done(faults=["act_then_500"])
         await found.reconcile(after=10)
         assert await found.end(intent) == ("succeeded", found.objects()[0])
         assert await found.letters(intent) == []

@@ -92,7 +92,6 @@ def test_an_act_carries_no_metadata(seen: Seen, tmp_path: Path) -> None:
 
 def test_lookups_carry_the_version_and_no_key(tmp_path: Path) -> None:
     provider = configured(tmp_path, "http://127.0.0.1:9").providers["stripe"]
-    question = Question(PROVIDER_KEY, "pi_1", False, 1.0e9 * 1.79, "POST", "/v1/payment_intents")
-    by_id = provider.questions(question)[0]
+    by_id = provider.questions(Question(PROVIDER_KEY, "pi_1", False, 1.0e9 * 1.79, "POST", "/v1/payment_intents"))[0]
     assert (by_id.method, by_id.path, by_id.headers["stripe-version"]) == ("GET", "/v1/payment_intents/pi_1", VERSION)
     assert "idempotency-key" not in by_id.headers

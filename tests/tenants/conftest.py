@@ -1,6 +1,5 @@
 """An operator's desk, and ways to a database that can be counted and taken away."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -58,17 +57,3 @@ def away(superuser_url: str, db_url: str) -> Iterator[None]:
 def outage(superuser_url: str, db_url: str) -> Any:
     """`with outage():` the database is away."""
     return lambda: away(superuser_url, db_url)
-
-
-async def until(holds: Any, *, seconds: float = 30) -> None:
-    """Wait until it holds; the bound is only there to fail."""
-    end = asyncio.get_running_loop().time() + seconds
-    while not await holds():
-        assert asyncio.get_running_loop().time() < end
-        await asyncio.sleep(0.05)
-
-
-@pytest.fixture
-def eventually() -> Any:
-    """`await eventually(holds)`"""
-    return until

@@ -22,15 +22,13 @@ MAKE = Path(__file__).with_name("active_keys_make.sql").read_text()
 class Book:
     """Keys of tenants, made past the guards, and their counts."""
 
-    def __init__(self, database: Database, sweeper: Sweeper) -> None:
-        self.database = database
-        self.sweeper = sweeper
+    def __init__(self, spine: Spine) -> None:
+        self.spine, self.database = spine, spine.database
+        self.sweeper = Sweeper(spine.database, spine.catalogue, with_constants(SweeperSettings(), batch=100))
 
     async def make(self, n: int, *, tenant: str = "t", key: str = "k", left: float = 3600, old: bool = False) -> None:
         """`old`: made long before anything was counted."""
-        async with self.database.connection() as connection, connection.transaction():
-            await connection.execute("SET LOCAL session_replication_role = replica")
-            await connection.execute(MAKE, {"tenant": tenant, "key": key, "n": n, "left": left, "old": old})
+        await self.spine.forced(MAKE, tenant=tenant, key=key, n=n, left=left, old=old)
 
     async def run(self, query: str, *values: Any) -> Any:
         async with self.database.connection() as connection:
@@ -38,8 +36,7 @@ class Book:
             return (await cursor.fetchone() or [None])[0] if cursor.description else cursor.rowcount
 
     async def active(self, tenant: str = "t", most: int = 1_000_000) -> int | None:
-        async with self.database.connection() as connection:
-            found = await key_counts.active(connection, {tenant: most})
+        found = await self.spine.run(key_counts.active, {tenant: most})
         return found[tenant].keys if tenant in found else None
 
     async def true(self, tenant: str = "t") -> bool:
@@ -60,8 +57,8 @@ class Book:
 
 
 @pytest.fixture
-def book(database: Database, spine: Spine) -> Book:
-    return Book(database, Sweeper(database, spine.catalogue, with_constants(SweeperSettings(), batch=100)))
+def book(spine: Spine) -> Book:
+    return Book(spine)
 
 
 async def test_nobody_is_counted_for_whom_nobody_asks(book: Book) -> None:

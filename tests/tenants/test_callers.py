@@ -6,6 +6,8 @@ import secrets
 from typing import Any
 
 import pytest
+from fix_database import connected
+from fix_waiting import until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,8 +29,7 @@ def wrong() -> str:
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer  "])
 async def test_a_token_says_whose_request_it_is(counted: Any, scheme: str) -> None:
     token_id, token = await create(counted)
-    caller = await Callers(counted, 10).caller([f"{scheme} {token}"])
-    assert caller == module.Caller("acme", token_id, "checkout")
+    assert await Callers(counted, 10).caller([f"{scheme} {token}"]) == module.Caller("acme", token_id, "checkout")
 
 
 async def test_what_is_no_token_is_nobodys_and_nobody_is_asked(counted: Any) -> None:
@@ -65,20 +66,20 @@ async def test_no_statement_for_what_is_remembered_good_and_wrong_alike(counted:
     assert counted.wanted == before
 
 
-async def test_a_revoked_token_ends_within_the_cache_time(counted: Any, eventually: Any) -> None:
+async def test_a_revoked_token_ends_within_the_cache_time(counted: Any) -> None:
     token_id, token = await create(counted)
     callers = Callers(counted, 1.0)
     assert await callers.caller([f"Bearer {token}"]) is not None
     async with counted.connection() as connection:
         await tokens.revoke(connection, token_id, by="ada", reason="lost")
-    loop = asyncio.get_running_loop()
-    revoked = loop.time()
-    while await callers.caller([f"Bearer {token}"]) is not None:
-        assert loop.time() - revoked < 5
-        await asyncio.sleep(0.02)
+    await until(lambda: ended(callers, token), seconds=5)
     before = counted.wanted
     assert await callers.caller([f"Bearer {token}"]) is None
     assert counted.wanted == before
+
+
+async def ended(callers: Callers, token: str) -> bool:
+    return await callers.caller([f"Bearer {token}"]) is None
 
 
 async def test_without_a_cache_a_revoked_token_ends_at_once(counted: Any) -> None:
@@ -138,9 +139,7 @@ async def test_an_outage_is_raised_only_where_the_database_had_to_be_asked(count
             return await callers.caller([f"Bearer {fresh}"]) is not None
         return False
 
-    end = asyncio.get_running_loop().time() + 30
-    while not await back():  # an outage is never remembered as "wrong"
-        assert asyncio.get_running_loop().time() < end
+    await until(back, "the answer: an outage is never remembered as `wrong`", every=0)
 
 
 async def test_a_client_that_goes_away_takes_the_answer_from_nobody_else(counted: Any) -> None:
@@ -178,12 +177,8 @@ async def test_a_database_that_takes_no_writes_still_knows_its_callers(counted: 
     async with counted.connection() as connection:
         name = connection.info.dbname
         await connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    fresh = type(counted)(counted.address, name="idem-test-read-only", size=1)
-    await fresh.open()
-    try:
+    async with connected(counted.address, size=1) as fresh:
         assert await Callers(fresh, 10).caller([f"Bearer {token}"]) is not None
-    finally:
-        await fresh.close()
 
 
 HEADERS = st.lists(
@@ -200,11 +195,7 @@ HEADERS = st.lists(
 @given(authorization=HEADERS)
 def test_no_bytes_make_a_caller_or_an_error(db_url: str, authorization: list[str]) -> None:
     async def ask() -> Any:
-        database = Database(db_url, name="idem-test-hostile", size=1)
-        await database.open()
-        try:
+        async with connected(db_url, size=1) as database:
             return await Callers(database, 10).caller(authorization)
-        finally:
-            await database.close()
 
     assert asyncio.run(ask()) is None

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fix_accept import Acceptor
 from fix_api import Client, client
 from fix_desk import CONFIGURATION
 from fix_spine import Spine
@@ -20,22 +21,18 @@ from idem.errors import ConfigError, ParamsInvalid
 from idem.outbox import config
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.tenants import tokens
 
 NAME = "pay.keyed"
 
 
 def changed(spine: Spine, **changes: Any) -> Catalogue:
-    """The spine's catalogue with these changes of its operation."""
-    known = dataclasses.replace(spine.catalogue.operations[NAME], **changes)
-    return dataclasses.replace(spine.catalogue, operations={**spine.catalogue.operations, NAME: known})
+    """The spine's catalogue with these changes of its operation; the spine keeps its own."""
+    return dataclasses.replace(spine, acceptor=Acceptor({}, {})).know(**changes)
 
 
 async def programs(spine: Spine, *labels: str) -> list[dict[str, str]]:
     """The headers of a token of tenant `t` for each of these labels."""
-    async with spine.database.connection() as connection:
-        made = [await tokens.create(connection, "t", label) for label in labels]
-    return [{"Authorization": f"Bearer {token}"} for _, token in made]
+    return [await spine.token("t", label) for label in labels]
 
 
 def refused(answer: httpx.Response) -> bool:
@@ -133,8 +130,7 @@ async def test_of_two_labels_at_once_one_has_the_key(spine: Spine) -> None:
         assert not any(refused(each) for each in answers[owner::2])
         again = [await ask(api, program) for program in programs_]
         assert [refused(each) for each in again] == [number % 2 != owner for number in range(len(programs_))]
-    await spine.work()
-    assert spine.effects() == 1
+    assert await spine.works() == 1
 
 
 async def test_what_has_no_token_comes_from_the_tenant(spine: Spine) -> None:

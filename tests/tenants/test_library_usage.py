@@ -7,11 +7,10 @@ from pathlib import Path
 import psycopg
 import pytest
 from adopt.proof_ways import ASYNC, SYNC, Rows, request
-from adopt.shop import CONFIG, define
+from adopt.shop import define
 from fix_accept import Acceptor
-from fix_database import engine_of
 from fix_spine import Spine, catalogue
-from fix_sql import query
+from fix_sql import engine_of, forced, query
 from inline import buying
 from producers.application import accept, synced
 from prometheus_client import REGISTRY
@@ -38,18 +37,10 @@ async def usage(database: Database, known: Catalogue, tenant: str) -> dict[str, 
     await Sweeper(database, known).run_once()
     async with database.connection() as connection:
         cursor = connection.cursor(row_factory=dict_row)
-        left = await (await cursor.execute("SELECT count(*) AS n FROM idem.decisions_to_count")).fetchone()
-        assert left == {"n": 0}
+        assert await (await cursor.execute("SELECT count(*) AS n FROM idem.decisions_to_count")).fetchone() == {"n": 0}
         found = await (await cursor.execute(USAGE, [tenant])).fetchone()
     assert found is not None
     return dict(found)
-
-
-@pytest.fixture
-def idem_toml(tmp_path: Path) -> Path:
-    path = tmp_path / "idem.toml"
-    path.write_text(CONFIG)
-    return path
 
 
 @pytest.mark.parametrize("way", [*SYNC, *ASYNC])
@@ -88,15 +79,14 @@ async def test_accept_of_the_library_and_of_sql_counts_each_decision(database: D
         for amount in (100, 100, 7):
             way(key, amount)
         for state in ("completed", "expired"):
-            with psycopg.connect(db_url) as own:
-                own.execute("SET session_replication_role = replica")
-                own.execute(
-                    "UPDATE idem.idempotency_keys SET state = %(s)s, completed_at = now(),"
-                    " response_status = CASE %(s)s WHEN 'completed' THEN 200 END,"
-                    " response_headers = CASE %(s)s WHEN 'completed' THEN '{}'::jsonb END,"
-                    " response_body = CASE %(s)s WHEN 'completed' THEN ''::bytea END WHERE idempotency_key = %(k)s",
-                    {"s": state, "k": key},
-                )
+            forced(
+                db_url,
+                "UPDATE idem.idempotency_keys SET state = %(s)s, completed_at = now(),"
+                " response_status = CASE %(s)s WHEN 'completed' THEN 200 END,"
+                " response_headers = CASE %(s)s WHEN 'completed' THEN '{}'::jsonb END,"
+                " response_body = CASE %(s)s WHEN 'completed' THEN ''::bytea END WHERE idempotency_key = %(k)s",
+                {"s": state, "k": key},
+            )
             way(key, 100)
         for what, more in (("requests", 5), ("created", 1), ("replayed", 1), ("mismatch", 1), ("expired_reuse", 1)):
             expected[what] += more
@@ -139,8 +129,7 @@ async def test_what_was_rolled_back_is_not_counted_and_nobody_waits(database: Da
             connection.commit()
         accept(one, "k1")
         accept(other, "k2")
-        found = await usage(database, known, "t")
-        assert found["requests"] is None
+        assert (await usage(database, known, "t"))["requests"] is None
         one.commit()
         other.rollback()
     assert (await usage(database, known, "t"))["requests"] == 1
@@ -155,11 +144,8 @@ async def test_two_sweepers_add_each_decision_once(database: Database, db_url: s
     )
     await asyncio.gather(*(Sweeper(database, known).run_once() for _ in range(3)))
     await Sweeper(database, known).run_once()
-    with psycopg.connect(db_url) as own:
-        assert own.execute("SELECT sum(requests)::int, sum(replayed)::int FROM idem.tenant_usage").fetchone() == (
-            5000, 5000,
-        )  # fmt: skip
-        assert own.execute("SELECT count(*) FROM idem.decisions_to_count").fetchone() == (0,)
+    assert query(db_url, "SELECT sum(requests)::int, sum(replayed)::int FROM idem.tenant_usage") == [(5000, 5000)]
+    assert query(db_url, "SELECT FROM idem.decisions_to_count") == []
 
 
 def test_a_session_that_may_write_nothing_is_told_a_replay(db_url: str, idem_toml: Path) -> None:

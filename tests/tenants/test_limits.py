@@ -17,7 +17,6 @@ from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.domain.decisions import Limited
 from idem.outbox.tenants import limits
 from idem.outbox.tenants.limits import Bucket, TenantLimits
-from idem.sweeper.daemon import Sweeper
 
 
 class Clock:
@@ -53,6 +52,13 @@ async def ask(spine: Spine, limits: TenantLimits, key: str, tenant: str = "t") -
     if taken:
         (limits.created if isinstance(decided, Accepted) else limits.not_created)(tenant)
     return decided
+
+
+async def refreshed(limits: TenantLimits) -> None:
+    """The tenant has asked, and the database has said how many keys it has."""
+    limits.may_create("t")
+    limits.not_created("t")
+    await limits.refresh()
 
 
 def test_without_limits_everything_is_allowed(database: Any) -> None:
@@ -137,9 +143,7 @@ async def test_what_comes_at_once_is_held_too(spine: Spine) -> None:
 async def test_active_keys_at_once_are_held_too(spine: Spine, clock: Clock) -> None:
     one = of(spine.database, clock, active_keys=3)
     for _ in range(2):
-        one.may_create("t")
-        one.not_created("t")
-        await one.refresh()
+        await refreshed(one)
     assert [one.may_create("t") is None for _ in range(5)] == [True] * 3 + [False] * 2
 
 
@@ -160,7 +164,7 @@ async def test_active_keys_are_limited_across_processes_and_freed_by_expiry(spin
     one, two = (of(spine.database, clock, active_keys=3) for _ in range(2))
     await ask(spine, one, "k0")
     await one.refresh()  # asks for the count
-    await Sweeper(spine.database, spine.catalogue).run_once()  # counts
+    await spine.sweep()  # counts
     for key in ("k1", "k2"):
         assert isinstance(await ask(spine, two, key), Accepted)
     for process in (one, two):
@@ -174,7 +178,7 @@ async def test_active_keys_are_limited_across_processes_and_freed_by_expiry(spin
     await spine.work()
     await spine.all("UPDATE idem.idempotency_keys SET expires_at = statement_timestamp()"
                     " WHERE idempotency_key = 'k0' RETURNING 1")  # fmt: skip
-    assert (await Sweeper(spine.database, spine.catalogue).run_once()).expired == 1
+    assert (await spine.sweep()).expired == 1
     for process in (one, two):
         await process.refresh()
         assert process.may_create("t") is None
@@ -184,12 +188,8 @@ async def test_active_keys_are_limited_across_processes_and_freed_by_expiry(spin
 
 async def test_what_this_process_makes_counts_at_once(spine: Spine, clock: Clock) -> None:
     one = of(spine.database, clock, active_keys=5)
-    one.may_create("t")
-    one.not_created("t")
-    await one.refresh()
-    one.may_create("t")
-    one.not_created("t")
-    await one.refresh()
+    await refreshed(one)
+    await refreshed(one)
     decided = [await ask(spine, one, f"k{n}") for n in range(8)]
     assert [isinstance(each, Accepted) for each in decided] == [True] * 5 + [False] * 3
     # The next look sees the same keys in the table, and counts none twice.
@@ -199,26 +199,18 @@ async def test_what_this_process_makes_counts_at_once(spine: Spine, clock: Clock
 
 async def test_keys_that_others_make_in_sql_count_too(spine: Spine, clock: Clock) -> None:
     one = of(spine.database, clock, active_keys=2)
-    one.may_create("t")
-    one.not_created("t")
-    await one.refresh()
+    await refreshed(one)
     for key in ("a", "b"):
         await asyncio.to_thread(spine.accepted, key)
-    one.may_create("t")
-    one.not_created("t")
-    await one.refresh()
+    await refreshed(one)
     assert one.may_create("t") is not None
 
 
 async def test_a_count_that_is_too_old_holds_nobody_up(spine: Spine, clock: Clock) -> None:
     one = of(spine.database, clock, active_keys=1)
-    one.may_create("t")
-    one.not_created("t")
-    await one.refresh()
+    await refreshed(one)
     await asyncio.to_thread(spine.accepted, "a")
-    one.may_create("t")
-    one.not_created("t")
-    await one.refresh()
+    await refreshed(one)
     assert one.may_create("t") is not None
     clock.now += limits.BELIEVED + 1
     assert one.may_create("t") is None
@@ -235,7 +227,7 @@ async def test_nobody_asks_the_database_where_no_tenant_has_such_a_limit(counted
     assert counted.wanted == before
 
 
-async def test_tenants_that_went_away_leave_nothing_in_memory(counted: Any, clock: Clock, eventually: Any) -> None:
+async def test_tenants_that_went_away_leave_nothing_in_memory(counted: Any, clock: Clock) -> None:
     one = of(counted, clock, requests=5, new_keys=5, active_keys=5)
     for number in range(5000):
         one.admit(f"t{number}")

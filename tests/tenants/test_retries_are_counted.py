@@ -1,17 +1,14 @@
 """Each retry of a known key is one decision in the metrics and in its tenant's usage, whichever way it is found."""
 
 import asyncio
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from adopt.shop import CONFIG
-from fix_accept import Acceptor
-from fix_api import client
-from fix_database import engine_of
+from accept.catalogues import changed
+from accept.doors import DOORS, use
 from fix_spine import Spine
 from prometheus_client import REGISTRY
 
@@ -34,11 +31,6 @@ SELECT coalesce(sum(requests), 0)::int AS requests, coalesce(sum(created), 0)::i
 
 def refuse(_: Any) -> None:
     raise ParamsInvalid([("/note", "a member is missing")])
-
-
-def changed(catalogue: Catalogue, **changes: Any) -> Catalogue:
-    known = dataclasses.replace(catalogue.operations[NAME], **changes)
-    return dataclasses.replace(catalogue, operations={**catalogue.operations, NAME: known})
 
 
 CHANGES: dict[str, Callable[[Catalogue], Catalogue]] = {
@@ -69,58 +61,23 @@ class Counting:
         return {each: found[each] - before[each] for each in SHOWN if found[each] != before[each]}
 
 
-async def rested(spine: Spine) -> None:
-    await spine.all("UPDATE idem.outbox SET start_before = now() RETURNING id")
-    await Sweeper(spine.database, spine.catalogue).run_once()
-
-
+@pytest.mark.parametrize("door", ["http", "library"])
 @pytest.mark.parametrize("what", CHANGES)
-async def test_the_http_api_counts_each_retry_once(spine: Spine, what: str) -> None:
-    async with client(spine) as api:
-        assert (await api.ask(json=PARAMS)).status_code == 202
-    await rested(spine)
-    whole, counts = spine.catalogue, Counting(spine)
-    async with client(spine, catalogue=CHANGES[what](whole)) as api:
-        assert (await api.ask(json=PARAMS)).status_code == 202
-        assert await counts.metric() == {"retrying": 1}
-        assert (await api.ask(json=PARAMS)).status_code == 409
-        assert await counts.metric() == {"in_progress": 1}
-        await spine.work()
-        assert (await api.ask(json=PARAMS)).status_code == 201
-        assert await counts.metric() == {"replay": 1}
-        assert (await api.ask(json=OTHER)).status_code == 422
-        assert await counts.metric() == {"mismatch": 1}
-        await api.api._limits.flush()
-    assert await spine.one(USAGE) == {"requests": 5, "created": 1, "replayed": 1, "mismatch": 1}
-    assert await spine.all("SELECT FROM idem.decisions_to_count") == []
-
-
-@pytest.mark.parametrize("what", CHANGES)
-async def test_accept_in_python_counts_each_retry_once(spine: Spine, what: str) -> None:
-    engine = engine_of(spine.url)
-    whole = spine.catalogue
-
-    def accept(known: Catalogue, params: Any = PARAMS) -> None:
-        with engine.begin() as connection:
-            Acceptor(known.operations, known.providers).accept(connection, "t", NAME, "k1", params)
-
-    accept(whole)
-    await rested(spine)
-    counts, now = Counting(spine), CHANGES[what](whole)
+async def test_each_door_counts_each_retry_once(spine: Spine, what: str, door: str) -> None:
+    whole, ask = changed(spine.catalogue, card_data="allow"), DOORS[door]
+    use(spine, whole)
+    await ask(spine, PARAMS)
+    await spine.rest()
+    counts = Counting(spine)
+    use(spine, CHANGES[what](whole))
     for params, decision in ((PARAMS, "retrying"), (PARAMS, "in_progress"), (OTHER, "mismatch")):
-        accept(now, params)
+        await ask(spine, params)
         assert await counts.metric() == {decision: 1}
     await spine.work()
-    accept(now)
+    assert (await ask(spine, PARAMS))[0] == "replay"
     assert await counts.metric() == {"replay": 1}
     assert await spine.one(USAGE) == {"requests": 5, "created": 1, "replayed": 1, "mismatch": 1}
-
-
-@pytest.fixture
-def idem_toml(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "idem.toml"
-    path.write_text(CONFIG)
-    yield path
+    assert await spine.all("SELECT FROM idem.decisions_to_count") == []
 
 
 @pytest.mark.parametrize("left_out", [[], ["/at"]])

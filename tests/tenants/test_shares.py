@@ -7,10 +7,10 @@ import pytest
 from fix_api import client
 from fix_line import through_a_line
 from fix_spine import Spine
+from fix_waiting import until
 
 from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.http_server import descriptors
-from idem.outbox.tenants import tokens
 from idem.outbox.tenants.shares import Shares
 
 WAITING = """
@@ -19,32 +19,21 @@ SELECT count(*)::integer AS n FROM pg_stat_activity
 """
 
 
-async def other(spine: Spine) -> dict[str, str]:
-    """The headers of another tenant."""
-    async with spine.database.connection() as connection:
-        _, token = await tokens.create(connection, "other", "test")
-    return {"Authorization": f"Bearer {token}"}
-
-
 async def test_requests_that_wait_leave_connections_to_other_tenants(
     spine: Spine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(descriptors, "room", lambda reserved=0: 8)
     async with client(spine) as api:
         waits = [asyncio.create_task(api.ask(f"w{n}", wait=20)) for n in range(4)]
-        async with asyncio.timeout(60):
-            while api.api.waiting < 4:
-                await asyncio.sleep(0.02)
+        await until(lambda: api.api.waiting == 4)
         refused = await api.ask("more", wait=20)
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
         assert int(refused.headers["retry-after"]) >= 1
-        assert (await api.ask("theirs", headers=await other(spine))).status_code == 202
+        assert (await api.ask("theirs", headers=await spine.token("other"))).status_code == 202
         for task in waits:
             task.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
-        async with asyncio.timeout(60):
-            while api.api.waiting:
-                await asyncio.sleep(0.02)
+        await until(lambda: not api.api.waiting)
         # What has ended is counted no more.
         assert (await api.ask("more")).status_code == 202
 
@@ -53,7 +42,7 @@ async def test_requests_that_wait_leave_connections_to_other_tenants(
 async def test_requests_that_hang_leave_the_pool_to_other_tenants(spine: Spine, pool: int, most: int) -> None:
     """One tenant's requests hang behind a lock in the database, more than the pool has; another's are answered."""
     async with client(spine, settings=ApiSettings(port=0, pool=pool, timeout=20)) as api:
-        theirs = await other(spine)
+        theirs = await spine.token("other")
         assert (await api.ask("theirs", headers=theirs)).status_code == 202
         assert (await api.ask("locked")).status_code == 202
         async with await psycopg.AsyncConnection.connect(spine.url) as holder:

@@ -24,8 +24,7 @@ async def test_a_token_is_shown_once_and_stored_as_a_hash(desk: Desk) -> None:
     assert (str(row["id"]), row["tenant_id"], row["label"], row["created_by"]) == (
         made.data["id"], "acme", "checkout", "grace",
     )  # fmt: skip
-    everything = await desk.spine.one("SELECT t::text AS text FROM idem.api_tokens t")
-    assert token not in everything["text"]
+    assert token not in (await desk.spine.one("SELECT t::text AS text FROM idem.api_tokens t"))["text"]
     listed = await desk.cli("token", "list", "--json")
     assert token not in listed.out
     assert [each["id"] for each in listed.data["tokens"]] == [made.data["id"]]

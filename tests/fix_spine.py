@@ -13,7 +13,8 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 from uuid import UUID
 
 from fix_accept import Acceptor
-from fix_database import ENVIRONMENT, engine_of
+from fix_database import ENVIRONMENT
+from fix_sql import engine_of
 from fix_tables import Tables
 from fix_waiting import stopping
 

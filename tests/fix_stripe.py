@@ -15,8 +15,9 @@ from uuid import UUID
 import httpx
 import stripe
 from fix_accept import Acceptor
-from fix_database import ENVIRONMENT, engine_of
+from fix_database import ENVIRONMENT
 from fix_spine import Faults, Spine
+from fix_sql import engine_of
 from fix_waiting import until
 from fix_webhooks import free_port, serving
 

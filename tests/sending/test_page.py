@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 from fix_accept import Acceptor
-from fix_database import engine_of
 from fix_spine import Spine
+from fix_sql import engine_of
 
 from idem.decisions import Replay
 from idem.outbox.database.pool import Database

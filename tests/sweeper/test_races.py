@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 from fix_accept import Acceptor
-from fix_database import engine_of
 from fix_spine import catalogue as spine_catalogue
+from fix_sql import engine_of
 from psycopg import AsyncConnection
 from sqlalchemy import Engine
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 from fix_accept import Acceptor
-from fix_database import engine_of
 from fix_desk import Desk
 from fix_spine import Spine, catalogue
+from fix_sql import engine_of
 from fix_webhooks import event, hooking
 from settling.shop import use
 from structlog.testing import capture_logs

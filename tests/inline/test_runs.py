@@ -44,7 +44,7 @@ async def test_hazard_11_a_run_is_a_row_that_is_born_claimed_under_a_token_and_a
 async def test_nobody_else_makes_the_call_while_it_runs(shop: Shop) -> None:
     run = await shop.run()
     again = await shop.begin()
-    assert isinstance(again, InProgress) and again.step == "claimed"
+    assert isinstance(again, InProgress) and again.status == "claimed"
     assert isinstance(await shop.begin(amount=101), Mismatch)
     assert (await shop.spine.work()).claimed == 0
     await run.complete(Refused("pay_1"))
@@ -190,7 +190,7 @@ async def test_pending_waits_for_the_provider_and_settles_by_it(shop: Shop) -> N
     run = await shop.run()
     assert await run.complete(Pending((await shop.pay(run)).reference, "processing")) == "settled"
     waiting = await shop.begin()
-    assert isinstance(waiting, InProgress) and waiting.step == "awaiting"
+    assert isinstance(waiting, InProgress) and waiting.status == "awaiting"
     assert await shop.settle(run.intent_id, "completed") == "completed"
 
 

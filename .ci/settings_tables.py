@@ -69,9 +69,9 @@ def table() -> str:
     return text + "\n" + VARIABLES
 
 
-def fields(model: type[BaseModel], place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+def fields(model: type[Any], place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     """Every setting below this table; a table that may have any name is `<name>`, one of several is `[]`."""
-    for name, field in model.model_fields.items():
+    for name, field in model.described().items():
         below, step = below_of(field.annotation)
         if below is None or below.__name__ == "Secret":
             yield (*place, name), field

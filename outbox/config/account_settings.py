@@ -33,35 +33,32 @@ SettableName: TypeAlias = Annotated[str, AfterValidator(_settable)]
 class BasicSettings(Section):
     """User and password of the Basic scheme (RFC 7617)."""
 
-    user: Secret = Field(
-        description="Where idem reads the user's name, or the key that takes its place; it has no colon."
-    )
-    password: Secret | None = Field(
-        default=None, description="Where the password is; default none: it is empty, as with Stripe."
-    )
+    user: Secret
+    """Where idem reads the user's name, or the key that takes its place; it has no colon."""
+    password: Secret | None = None
+    """Where the password is; default none: it is empty, as with Stripe."""
 
 
 class SignatureSettings(Section):
     """A signature of every request, look-ups too, by HMAC with a shared secret: made at each sending, never stored."""
 
-    secret: Secret = Field(description="Where the shared secret is; its text is the key.")
-    header: SettableName = Field(default="X-Signature", description="Header of the signature; default X-Signature.")
-    prefix: str = Field(default="", description='Text before the signature, e.g. "sha256="; default none.')
-    algorithm: Algorithm = Field(default="sha256", description='"sha256" (default) or "sha512".')
-    encoding: Digits = Field(default="hex", description='"hex" (default, small letters) or "base64".')
-    over: str = Field(
-        default="{method}\n{path}\n{timestamp}\n{body}",
-        description="What is signed: text with {method}, {path} (with its query, as it is sent), {host}, {timestamp} "
-        "and {body} (the raw bytes); default method, path, timestamp and body, a line each.",
-    )
-    timestamp_header: SettableName = Field(
-        default="X-Timestamp",
-        description="Header of the time, sent where `over` has {timestamp}; default X-Timestamp.",
-    )
-    timestamp: Timestamp = Field(
-        default="seconds",
-        description='Form of the time: "seconds" (default) or "milliseconds" since 1970, or "rfc3339".',
-    )
+    secret: Secret
+    """Where the shared secret is; its text is the key."""
+    header: SettableName = "X-Signature"
+    """Header of the signature; default X-Signature."""
+    prefix: str = ""
+    """Text before the signature, e.g. "sha256="; default none."""
+    algorithm: Algorithm = "sha256"
+    """"sha256" (default) or "sha512"."""
+    encoding: Digits = "hex"
+    """"hex" (default, small letters) or "base64"."""
+    over: str = "{method}\n{path}\n{timestamp}\n{body}"
+    """What is signed: text with {method}, {path} (with its query, as it is sent), {host}, {timestamp} and {body} (the
+    raw bytes); default method, path, timestamp and body, a line each."""
+    timestamp_header: SettableName = "X-Timestamp"
+    """Header of the time, sent where `over` has {timestamp}; default X-Timestamp."""
+    timestamp: Timestamp = "seconds"
+    """Form of the time: "seconds" (default) or "milliseconds" since 1970, or "rfc3339"."""
 
     @field_validator("prefix")
     @classmethod
@@ -95,39 +92,27 @@ class SignatureSettings(Section):
 class AccountSettings(Section):
     """One credential of a provider; keys, look-ups and webhooks are scoped to it."""
 
-    origin: str = Field(
-        description="Scheme, host and port of the provider, e.g. https://api.bank.example; no default. There is no "
-        "setting for an egress proxy: what a proxy has done after CONNECT cannot be seen, and so no call through one "
-        "could be proven not sent. Let the network route the calls."
-    )
-    ca_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="File of PEM certificates of the authorities that may sign this provider's certificate, as of a "
-        "bank's own; a relative path is beside idem.toml. They alone are trusted then. Default: those of "
-        "SSL_CERT_FILE or SSL_CERT_DIR, else the public ones (certifi).",
-    )
-    authorization: Secret | None = Field(
-        default=None,
-        description="Where the value of the Authorization header is; default none. Resolved at start, not stored.",
-    )
-    basic: BasicSettings | None = Field(
-        default=None, description="User and password instead, sent as Authorization: Basic; default none."
-    )
-    token: Secret | None = Field(
-        default=None,
-        description="File with an access token of short life (OAuth), sent as Authorization and read anew at every "
-        "call, so that whoever renews it needs no restart; default none.",
-    )
-    signature: SignatureSettings | None = Field(
-        default=None, description="A signature over each request; default none. It may stand beside the others."
-    )
-    headers: dict[str, Secret] = Field(
-        default_factory=dict, description="Other headers with credentials, name to secret; default none."
-    )
-    webhook: AccountWebhookSettings | None = Field(
-        default=None, description="What this account's events are signed with; default none: they are refused."
-    )
+    origin: str
+    """Scheme, host and port of the provider, e.g. https://api.bank.example; no default. There is no setting for an
+    egress proxy: what a proxy has done after CONNECT cannot be seen, and so no call through one could be proven not
+    sent. Let the network route the calls."""
+    ca_file: str | None = Field(default=None, min_length=1)
+    """File of PEM certificates of the authorities that may sign this provider's certificate, as of a bank's own; a
+    relative path is beside idem.toml. They alone are trusted then. Default: those of SSL_CERT_FILE or SSL_CERT_DIR,
+    else the public ones (certifi)."""
+    authorization: Secret | None = None
+    """Where the value of the Authorization header is; default none. Resolved at start, not stored."""
+    basic: BasicSettings | None = None
+    """User and password instead, sent as Authorization: Basic; default none."""
+    token: Secret | None = None
+    """File with an access token of short life (OAuth), sent as Authorization and read anew at every call, so that
+    whoever renews it needs no restart; default none."""
+    signature: SignatureSettings | None = None
+    """A signature over each request; default none. It may stand beside the others."""
+    headers: dict[str, Secret] = Field(default_factory=dict)
+    """Other headers with credentials, name to secret; default none."""
+    webhook: AccountWebhookSettings | None = None
+    """What this account's events are signed with; default none: they are refused."""
 
     @field_validator("origin")
     @classmethod

@@ -33,39 +33,21 @@ class DoctorSettings(Section):
     verified: ClassVar[float] = 365 * 86400.0
     """Seconds for which a contract's `verified` date is believed: providers change their errors and retention."""
 
-    queued: Duration = Field(
-        default=900.0,
-        gt=0,
-        description="Seconds that a row may be due and not claimed; default 15m: longer than a deploy or a restart of "
-        "every worker. A row that waits for a Retry-After or a back-off is not due.",
-    )
-    unknown: Duration = Field(
-        default=7200.0,
-        gt=0,
-        description="Seconds that a row may be unknown; default 2h: by then the default schedule has asked five "
-        "times. Raise it for a provider with a slower schedule.",
-    )
-    dead_letter: Duration = Field(
-        default=86400.0,
-        gt=0,
-        description="Seconds that a dead letter may be open; default 1d, a working day of your operators. One that "
-        "says that a customer may have paid twice is an error at once.",
-    )
-    replay_window: Duration = Field(
-        default=7200.0,
-        gt=0,
-        description="Seconds that must be left in which an unknown row may be replayed; default 2h, or half of the "
-        "window where that is shorter: time for an operator to find out why nothing settles it.",
-    )
-    last_pass: Duration = Field(
-        default=60.0,
-        gt=0,
-        description="Seconds that any kind of pass of a running daemon may be overdue, in any lane; default 1m. Raise "
-        "it with the intervals.",
-    )
-    clock: Duration = Field(
-        default=5.0,
-        gt=0,
-        description="Seconds by which this machine's clock and the database's may differ; default 5s. A tenth of the "
-        "shortest pause_allowance is always an error.",
-    )
+    queued: Duration = Field(default=900.0, gt=0)
+    """Seconds that a row may be due and not claimed; default 15m: longer than a deploy or a restart of every worker. A
+    row that waits for a Retry-After or a back-off is not due."""
+    unknown: Duration = Field(default=7200.0, gt=0)
+    """Seconds that a row may be unknown; default 2h: by then the default schedule has asked five times. Raise it for a
+    provider with a slower schedule."""
+    dead_letter: Duration = Field(default=86400.0, gt=0)
+    """Seconds that a dead letter may be open; default 1d, a working day of your operators. One that says that a
+    customer may have paid twice is an error at once."""
+    replay_window: Duration = Field(default=7200.0, gt=0)
+    """Seconds that must be left in which an unknown row may be replayed; default 2h, or half of the window where that
+    is shorter: time for an operator to find out why nothing settles it."""
+    last_pass: Duration = Field(default=60.0, gt=0)
+    """Seconds that any kind of pass of a running daemon may be overdue, in any lane; default 1m. Raise it with the
+    intervals."""
+    clock: Duration = Field(default=5.0, gt=0)
+    """Seconds by which this machine's clock and the database's may differ; default 5s. A tenth of the shortest
+    pause_allowance is always an error."""

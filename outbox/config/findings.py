@@ -7,11 +7,12 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from idem.outbox.config.source import SettingPath, line_of
 from idem.outbox.providers.contract_checks import Finding, Level
+from idem.outbox.values.settings_base import Section
 from idem.outbox.values.suggestions import nearest
 
 VARIANT: Final = re.compile(r"int|str|bool|list\[.*\]|\[key\]")
@@ -40,7 +41,7 @@ class Findings:
     def warn(self, loc: SettingPath, what: str, do: str) -> None:
         self.add("warning", loc, what, do)
 
-    def invalid(self, model: type[BaseModel], error: ValidationError, within: SettingPath = ()) -> None:
+    def invalid(self, model: type[Section], error: ValidationError, within: SettingPath = ()) -> None:
         """Every mistake that pydantic found in a table of this model, which stands at `within`."""
         for problem in error.errors(include_url=False, include_input=True):
             loc: SettingPath = tuple(problem["loc"])
@@ -81,7 +82,7 @@ def _without_variants(loc: SettingPath) -> SettingPath:
     return tuple(part for part in loc if not isinstance(part, str) or not VARIANT.fullmatch(part))
 
 
-def _fields(model: type[BaseModel], loc: SettingPath) -> tuple[list[str], FieldInfo | None]:
+def _fields(model: type[Section], loc: SettingPath) -> tuple[list[str], FieldInfo | None]:
     """The settings that the table around `loc` knows, and the one that `loc` names."""
     annotation: Any = model
     field: FieldInfo | None = None
@@ -92,7 +93,7 @@ def _fields(model: type[BaseModel], loc: SettingPath) -> tuple[list[str], FieldI
         if isinstance(part, int) or get_origin(_plain(annotation)) is dict:
             annotation = _item(annotation)
             continue
-        field = table.model_fields.get(part)
+        field = table.described().get(part)
         if field is None or index == len(loc) - 1:
             return list(table.model_fields), field
         annotation = field.annotation
@@ -110,8 +111,8 @@ def _item(annotation: Any) -> Any:
     return get_args(_plain(annotation))[-1] if get_args(_plain(annotation)) else annotation
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _models(annotation: Any) -> Iterator[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation
     elif get_origin(annotation) is not Literal:
         for arg in get_args(annotation):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from idem.outbox.config import declared, presets, source
 from idem.outbox.config.body_checks import check_bodies
@@ -27,14 +27,14 @@ from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.contract_checks import Finding
 from idem.outbox.values.errors import ConfigError
-from idem.outbox.values.settings_base import Secret
+from idem.outbox.values.settings_base import Secret, Section
 from idem.outbox.values.suggestions import nearest
 
 TABLES: Final = ("providers", "operations")
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
-Table = TypeVar("Table", bound=BaseModel)
+Table = TypeVar("Table", bound=Section)
 
 
 @dataclass(frozen=True, slots=True)

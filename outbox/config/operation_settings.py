@@ -37,15 +37,13 @@ def _compiles(ours: frozenset[str]) -> AfterValidator:
 class AnswerTemplate(Section):
     """The answer to the client: rendered from the outcome, and never changed once it is stored."""
 
-    status: int = Field(ge=200, le=499, description="HTTP status of the answer; 5xx are never stored.")
-    body: Annotated[Any, _compiles(IN_ANSWER)] = Field(
-        default=None,
-        description="JSON body with places {idem.intent}, {idem.reference}, {idem.status}, {idem.state} and the "
-        "fields of the outcome, e.g. {amount?}; default null.",
-    )
-    headers: dict[str, str] = Field(
-        default_factory=dict, description="Headers of the answer, plain text; default content-type: application/json."
-    )
+    status: int = Field(ge=200, le=499)
+    """HTTP status of the answer; 5xx are never stored."""
+    body: Annotated[Any, _compiles(IN_ANSWER)] = None
+    """JSON body with places {idem.intent}, {idem.reference}, {idem.status}, {idem.state} and the fields of the outcome,
+    e.g. {amount?}; default null."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers of the answer, plain text; default content-type: application/json."""
 
     @field_validator("headers")
     @classmethod
@@ -58,123 +56,84 @@ class AnswerTemplate(Section):
 class InterimTemplate(Section):
     """The answer to the client while the provider has the object and has not finished it."""
 
-    body: Annotated[Any, _compiles(IN_INTERIM)] = Field(
-        description="JSON with places {idem.reference}, {idem.status} and the fields of the outcome, e.g. {redirect?}; "
-        "it becomes the member interim of the 202."
-    )
+    body: Annotated[Any, _compiles(IN_INTERIM)]
+    """JSON with places {idem.reference}, {idem.status} and the fields of the outcome, e.g. {redirect?}; it becomes the
+    member interim of the 202."""
 
 
 class AnswerSettings(Section):
     """The answers of an operation; each default says intent, state, reference and the outcome's fields."""
 
-    succeeded: AnswerTemplate | None = Field(
-        default=None, description="Answer where the effect exists; default 201 with intent, state, reference, result."
-    )
-    refused: AnswerTemplate | None = Field(
-        default=None, description="Answer where the provider refused; default 402 problem+json with its code."
-    )
-    interim: InterimTemplate | None = Field(
-        default=None,
-        description="Interim answer while the end is to come (completes_when is final); default the provider's "
-        "reference and status.",
-    )
+    succeeded: AnswerTemplate | None = None
+    """Answer where the effect exists; default 201 with intent, state, reference, result."""
+    refused: AnswerTemplate | None = None
+    """Answer where the provider refused; default 402 problem+json with its code."""
+    interim: InterimTemplate | None = None
+    """Interim answer while the end is to come (completes_when is final); default the provider's reference and
+    status."""
 
 
 class OperationSettings(Section):
     """One named effect: the scope of a key is (tenant, operation)."""
 
-    provider: str = Field(description="Name of the provider, one of providers.<name>.")
-    account: str | None = Field(
-        default=None, description="Name of the provider's account; default the only one that it has."
-    )
-    method: HttpMethod = Field(default="POST", description="HTTP method; default POST.")
-    path: str = Field(description="Path and query, e.g. /payments/{id}; values are percent-encoded whole.")
-    body: Annotated[Any, _compiles(IN_REQUEST)] = Field(
-        default=None,
-        description='JSON body; "{amount}" is the param with its type, {note?} may be missing; no default.',
-    )
-    headers: dict[str, str] = Field(
-        default_factory=dict, description="Headers beside the account's; values may have places; default none."
-    )
-    params: dict[str, Any] = Field(
-        default_factory=dict,
-        description="JSON Schema (Draft 2020-12) of the params; default anything, which is asking for dead letters. "
-        "Patterns have no look-around and no references back, and count to 1000 at most.",
-    )
-    label: str | None = Field(
-        default=None, description='Text for people, from the params, e.g. "order {order}"; default none. No card data.'
-    )
-    key_ttl: Duration = Field(
-        default=3 * DAY,
-        description="Seconds for which idem keeps a key after accept; default 72h, so that a client may retry over a "
-        "weekend. At least 24h.",
-    )
-    short_ttl: bool = Field(
-        default=False,
-        description="Whether key_ttl may be below 24h; default false: a late retry would be executed again.",
-    )
-    answer_ttl: Duration = Field(
-        default=DAY, gt=0, description="Seconds for which idem keeps an answer after settling; default 24h."
-    )
-    answer_version: int | None = Field(
-        default=None,
-        ge=1,
-        le=999_999_999,
-        description="Version of this operation's answers; raise it when clients must tell a new form from the old. It "
-        "is stored with each answer and sent as Idempotent-Answer-Version; a replay keeps the one that it was stored "
-        "with. Default none: no header.",
-    )
-    start_within: Duration | None = Field(
-        default=None,
-        gt=0,
-        description="Seconds after the request within which the call may still begin; default give_up_after.",
-    )
-    give_up_after: Duration = Field(
-        default=DAY, gt=0, description="Seconds after which a call that never began is given up and rests; default 24h."
-    )
-    redrive: Literal["auto", "none"] = Field(
-        default="auto",
-        description='What follows a verdict "not executed": "auto" (default) sends it again, "none" not.',
-    )
-    max_redrives: int = Field(
-        default=5, ge=0, description="Automatic redrives of one intent in its whole life; default 5."
-    )
-    retry: Literal["operator", "client"] = Field(
-        default="operator",
-        description='Who takes up a call at rest: "operator" (default, a dead letter) or "client", which comes again.',
-    )
-    while_running: Literal["conflict", "accepted"] = Field(
-        default="conflict",
-        description='What the same request gets while the first one runs: "conflict" (default) 409, as the draft '
-        'says, or "accepted" 202.',
-    )
-    after_expiry: Literal["new", "refuse"] = Field(
-        default="new",
-        description='What an expired key is once its tombstone is gone: "new" (default), or "refuse": its tombstone '
-        "stays for ever.",
-    )
-    completes_when: Literal["exists", "final"] | None = Field(
-        default=None,
-        description='When the key is complete: "exists": as soon as the provider has the object, also where it is '
-        'pending or a rule says answer; later ends of it are later facts. "final": at its end; until then the client '
-        "gets 202 with the interim answer. Default exists where a rule of the provider says answer, else final.",
-    )
-    fingerprint_without: list[str] = Field(
-        default_factory=list,
-        description="JSON pointers to members of the params that a retry may change, e.g. /client_time; they are left "
-        "out of the fingerprint. Default none.",
-    )
-    key_owner: Literal["tenant", "label"] = Field(
-        default="tenant",
-        description='Whose a key is that came over HTTP: "tenant" (default): of all tokens of the tenant; "label": of '
-        "the tokens with the same label as the one that sent it, and any other gets 422 key_reused.",
-    )
-    card_data: Literal["refuse", "allow"] = Field(
-        default="refuse",
-        description='Whether params that look like a card number or its security code are refused: "refuse" '
-        '(default), because they would be stored, or "allow". Send tokens of the provider instead.',
-    )
-    answer: AnswerSettings = Field(default=AnswerSettings(), description="What the client is told at the end.")
+    provider: str
+    """Name of the provider, one of providers.<name>."""
+    account: str | None = None
+    """Name of the provider's account; default the only one that it has."""
+    method: HttpMethod = "POST"
+    """HTTP method; default POST."""
+    path: str
+    """Path and query, e.g. /payments/{id}; values are percent-encoded whole."""
+    body: Annotated[Any, _compiles(IN_REQUEST)] = None
+    """JSON body; "{amount}" is the param with its type, {note?} may be missing; no default."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers beside the account's; values may have places; default none."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """JSON Schema (Draft 2020-12) of the params; default anything, which is asking for dead letters. Patterns have no
+    look-around and no references back, and count to 1000 at most."""
+    label: str | None = None
+    """Text for people, from the params, e.g. "order {order}"; default none. No card data."""
+    key_ttl: Duration = 3 * DAY
+    """Seconds for which idem keeps a key after accept; default 72h, so that a client may retry over a weekend. At least
+    24h."""
+    short_ttl: bool = False
+    """Whether key_ttl may be below 24h; default false: a late retry would be executed again."""
+    answer_ttl: Duration = Field(default=DAY, gt=0)
+    """Seconds for which idem keeps an answer after settling; default 24h."""
+    answer_version: int | None = Field(default=None, ge=1, le=999_999_999)
+    """Version of this operation's answers; raise it when clients must tell a new form from the old. It is stored with
+    each answer and sent as Idempotent-Answer-Version; a replay keeps the one that it was stored with. Default none: no
+    header."""
+    start_within: Duration | None = Field(default=None, gt=0)
+    """Seconds after the request within which the call may still begin; default give_up_after."""
+    give_up_after: Duration = Field(default=DAY, gt=0)
+    """Seconds after which a call that never began is given up and rests; default 24h."""
+    redrive: Literal["auto", "none"] = "auto"
+    """What follows a verdict "not executed": "auto" (default) sends it again, "none" not."""
+    max_redrives: int = Field(default=5, ge=0)
+    """Automatic redrives of one intent in its whole life; default 5."""
+    retry: Literal["operator", "client"] = "operator"
+    """Who takes up a call at rest: "operator" (default, a dead letter) or "client", which comes again."""
+    while_running: Literal["conflict", "accepted"] = "conflict"
+    """What the same request gets while the first one runs: "conflict" (default) 409, as the draft says, or "accepted"
+    202."""
+    after_expiry: Literal["new", "refuse"] = "new"
+    """What an expired key is once its tombstone is gone: "new" (default), or "refuse": its tombstone stays for ever."""
+    completes_when: Literal["exists", "final"] | None = None
+    """When the key is complete: "exists": as soon as the provider has the object, also where it is pending or a rule
+    says answer; later ends of it are later facts. "final": at its end; until then the client gets 202 with the interim
+    answer. Default exists where a rule of the provider says answer, else final."""
+    fingerprint_without: list[str] = Field(default_factory=list)
+    """JSON pointers to members of the params that a retry may change, e.g. /client_time; they are left out of the
+    fingerprint. Default none."""
+    key_owner: Literal["tenant", "label"] = "tenant"
+    """Whose a key is that came over HTTP: "tenant" (default): of all tokens of the tenant; "label": of the tokens with
+    the same label as the one that sent it, and any other gets 422 key_reused."""
+    card_data: Literal["refuse", "allow"] = "refuse"
+    """Whether params that look like a card number or its security code are refused: "refuse" (default), because they
+    would be stored, or "allow". Send tokens of the provider instead."""
+    answer: AnswerSettings = AnswerSettings()
+    """What the client is told at the end."""
 
     @field_validator("path")
     @classmethod

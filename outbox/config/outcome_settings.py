@@ -29,19 +29,14 @@ STATUS_MEANINGS: Final = (Says.FINAL, Says.ANSWER, Says.PENDING, Says.REFUSED, S
 class ObjectSettings(RulePlaces):
     """Where the object's values are in an answer, and what its status means."""
 
-    path: Pointers = Field(
-        default=(),
-        description='JSON pointer to the object in the answer to a write, e.g. "/payment", or a list of '
-        "pointers: the first that exists counts; default none: the answer is the object. "
-        "Look-ups and events have their own `object`.",
-    )
-    statuses: dict[Says, Words] = Field(
-        default_factory=dict,
-        description="The provider's words for the state, by what they mean: final (the effect exists and is done), "
-        "answer (the object exists and is not at its end, e.g. requires_action), pending (the provider is working on "
-        "it), refused, later_fact (what becomes of an object afterwards, e.g. refunded; only events tell it). Rules on "
-        "`status` that are read after those of `outcome`; default none.",
-    )
+    path: Pointers = ()
+    """JSON pointer to the object in the answer to a write, e.g. "/payment", or a list of pointers: the first that
+    exists counts; default none: the answer is the object. Look-ups and events have their own `object`."""
+    statuses: dict[Says, Words] = Field(default_factory=dict)
+    """The provider's words for the state, by what they mean: final (the effect exists and is done), answer (the object
+    exists and is not at its end, e.g. requires_action), pending (the provider is working on it), refused, later_fact
+    (what becomes of an object afterwards, e.g. refunded; only events tell it). Rules on `status` that are read after
+    those of `outcome`; default none."""
 
     @field_validator("statuses")
     @classmethod
@@ -70,33 +65,23 @@ class ObjectSettings(RulePlaces):
 class RuleSettings(Section):
     """One outcome rule; the first that matches an answer decides."""
 
-    says: Says = Field(
-        description='What the answer means: "final", "answer", "pending", "refused", "not_executed:request", '
-        '"not_executed:config", "not_executed:throttled", "ambiguous", "ambiguous:cached" (the provider has stored '
-        'this failure under the key: the replays end), "absent" (look-ups only) or "later_fact" (events only).'
-    )
-    status: int | str | list[int | str] | None = Field(
-        default=None,
-        description='HTTP statuses: 402, "2xx", "400-422" or a list; default "2xx", for refused "2xx" and "4xx". The '
-        "others must say it; a later_fact has none.",
-    )
-    when: dict[str, Any] = Field(
-        default_factory=dict,
-        description="What members of the body must be: JSON pointer to a value, a list of values, or {exists = true}; "
-        "default nothing.",
-    )
-    headers: dict[str, Any] = Field(
-        default_factory=dict, description="The same for headers, by name; values are compared without case."
-    )
-    types: list[str] = Field(
-        default_factory=list,
-        description="Of a later_fact: the types of events that tell it, a star at the end for all that begin so, as "
-        '"charge.dispute.*"; default all.',
-    )
-    object: RulePlaces = Field(
-        default=RulePlaces(),
-        description="Where the object's values are, if not where the provider's `object` says.",
-    )
+    says: Says
+    """What the answer means: "final", "answer", "pending", "refused", "not_executed:request", "not_executed:config",
+    "not_executed:throttled", "ambiguous", "ambiguous:cached" (the provider has stored this failure under the key: the
+    replays end), "absent" (look-ups only) or "later_fact" (events only)."""
+    status: int | str | list[int | str] | None = None
+    """HTTP statuses: 402, "2xx", "400-422" or a list; default "2xx", for refused "2xx" and "4xx". The others must say
+    it; a later_fact has none."""
+    when: dict[str, Any] = Field(default_factory=dict)
+    """What members of the body must be: JSON pointer to a value, a list of values, or {exists = true}; default
+    nothing."""
+    headers: dict[str, Any] = Field(default_factory=dict)
+    """The same for headers, by name; values are compared without case."""
+    types: list[str] = Field(default_factory=list)
+    """Of a later_fact: the types of events that tell it, a star at the end for all that begin so, as
+    "charge.dispute.*"; default all."""
+    object: RulePlaces = RulePlaces()
+    """Where the object's values are, if not where the provider's `object` says."""
 
     @field_validator("status", mode="before")
     @classmethod

@@ -56,144 +56,94 @@ Signing: TypeAlias = list[tuple[str, tuple[str, ...], Secret]]
 class ProviderSettings(Section):
     """A provider contract: facts about somebody else's system, each from its documentation."""
 
-    kind: Literal["http", "stripe", "send"] = Field(
-        default="http",
-        description='Whose facts stand behind this table: "http" (default: nobody\'s) or "stripe". What is written '
-        "here wins over them; rules of `outcome` come before theirs. With stripe, `secret_key` says where the secret "
-        "key is, for one account, or in the table of each; its origin is https://api.stripe.com. "
-        '"send" is a function, which only Python can name: idem.provider("mail", send=…).',
-    )
-    encoding: Encoding = Field(
-        default="json",
-        description='How bodies are written: "json" (default) or "form" (application/x-www-form-urlencoded, nested '
-        "members as a[b]=c, lists as a[0]=c).",
-    )
-    headers: dict[str, str] = Field(
-        default_factory=dict,
-        description="Headers of every request, look-ups too, e.g. Stripe-Version; plain text; default none. An "
-        "operation may say another value; credentials belong to the accounts.",
-    )
-    key: KeySettings = Field(default=KeySettings(), description="How the provider key travels and what a replay does.")
-    retention_max: Duration | None = Field(
-        default=None,
-        description="Longest time in seconds for which the provider may remember a key; default not known. Keys and "
-        "tombstones here must live longer.",
-    )
-    deployment_tag: DeploymentTag | None = Field(
-        default=None, description="What every body carries of this deployment; default nothing."
-    )
-    object_types: ObjectTypes | None = Field(
-        default=None,
-        description="Which of the objects that a call makes is its own; default none: every one that carries its key.",
-    )
-    lookup: LookupSettings = Field(default=LookupSettings(), description="How the provider is asked about a call.")
-    cancel_by_key: Cancel | None = Field(
-        default=None, description="How idem voids what was sent under a key; default not possible."
-    )
-    settle: tuple[Strategy, ...] = Field(
-        default=DEFAULT.order,
-        description='Ways to settle an unknown, best first, of "replay", "lookup" and "cancel_by_key"; default what '
-        "follows from key.replay. What is left out is not used.",
-    )
-    late_effects: bool = Field(
-        default=DEFAULT.late_effects,
-        description="Whether the effect may still come after a 5xx of the provider's own, so that an absence never "
-        "settles alone; default false.",
-    )
-    dedicated_account: bool = Field(
-        default=DEFAULT.dedicated_account,
-        description="Whether only this deployment uses the accounts, so that everything in them is ours; default "
-        "false.",
-    )
-    answers_carry: HeaderName | None = Field(
-        default=None,
-        description="A header that is on every answer of the provider's own, e.g. Request-Id at Stripe; default none. "
-        "An answer without it comes from something in between (a gateway, a firewall, an egress proxy) and proves "
-        "nothing, whatever its status: a call becomes unknown, and a look, a cancel, the account check and the list "
-        "count as questions that failed.",
-    )
-    errors: ErrorShape = Field(default=ErrorShape(), description="How the provider's own errors look.")
-    object: ObjectSettings = Field(default=ObjectSettings(), description="Where an object's values are.")
-    outcome: Rules = Field(
-        default_factory=list, description="Ordered rules; the first that matches decides, else the table of outcomes."
-    )
-    webhook: WebhookSettings | None = Field(
-        default=None, description="How its events come and are read; default none: it sends none to us."
-    )
-    accounts: dict[str, AccountSettings] = Field(
-        default_factory=dict, description="The credentials, by name. An account's name is frozen into its rows."
-    )
-    account_check: AccountCheck | None = Field(
-        default=None,
-        description="How the daemons ask, at their start, whose account their credentials are; default not at all.",
-    )
-    connect_timeout: Duration = Field(
-        default=DEFAULT.connect_timeout,
-        description="Seconds to establish a connection; default 5s. Nothing has been sent yet.",
-    )
-    deadline: Duration = Field(
-        default=DEFAULT.deadline,
-        description="Seconds for the whole call; default 20s. Make it longer than the provider's slow answers.",
-    )
-    flight_limit: Duration = Field(
-        default=DEFAULT.flight_limit,
-        description="Seconds for which the provider may still act upon a request that has left this process (proxies, "
-        "stalled servers); default 2m.",
-    )
-    pause_allowance: Duration = Field(
-        default=DEFAULT.pause_allowance,
-        description="Seconds for which a process may be frozen between its last check and its first byte; default "
-        "15m, more than a live migration of a virtual machine takes.",
-    )
-    schedule: tuple[Duration, ...] = Field(
-        default=DEFAULT.schedule,
-        description="When the reconciler asks about an unknown, counted from when it became one; default 5s to 1d.",
-    )
-    pending_schedule: tuple[Duration, ...] = Field(
-        default=DEFAULT.pending_schedule,
-        description="The same for what the provider is still working on; default 1m to 1d.",
-    )
-    pending_limit: Duration = Field(
-        default=DEFAULT.pending_limit,
-        description="Seconds after which something pending becomes a dead letter; default 10d.",
-    )
-    traceparent: bool = Field(
-        default=True,
-        description="Send the traceparent header of the client's request (W3C Trace Context) with every call and look "
-        "about it; default true. false for a provider that refuses headers it does not know.",
-    )
-    throttles_before_execution: bool = Field(
-        default=False,
-        description="Whether a 429 proves that the provider executed nothing; default false: RFC 6585 does not say so.",
-    )
-    unlisted_4xx: Literal["hold", "answer"] = Field(
-        default="hold",
-        description='What a refused request that no rule lists is: "hold" (default: a dead letter, it may be our bug) '
-        'or "answer" (the client gets it).',
-    )
-    on_unsettleable: OnUnsettleable = Field(
-        default="operator",
-        description='What happens where nothing can tell: "operator" (default, a dead letter), or a standing order to '
-        'decide without proof, "assume_done" or "assume_not_done" (the call may be made again).',
-    )
-    value_at_risk: ValueAtRisk = Field(
-        default=DEFAULT.value_at_risk,
-        description='What a wrong decision costs: "some" (default) or "none" (a mail, a text message), which alone '
-        "allows a standing order.",
-    )
-    start_mark: bool | None = Field(
-        default=None,
-        description="Whether the worker commits the start of each call before it sends; default true where no key is "
-        "carried.",
-    )
-    limits: Limits = Field(default=Limits(), description="What each account bears: calls at a time and calls a second.")
-    verified: str | None = Field(
-        default=None, description="Date on which these facts were last checked, e.g. 2026-11-28."
-    )
+    kind: Literal["http", "stripe", "send"] = "http"
+    """Whose facts stand behind this table: "http" (default: nobody's) or "stripe". What is written here wins over them;
+    rules of `outcome` come before theirs. With stripe, `secret_key` says where the secret key is, for one account, or
+    in the table of each; its origin is https://api.stripe.com. "send" is a function, which only Python can name:
+    idem.provider("mail", send=…)."""
+    encoding: Encoding = "json"
+    """How bodies are written: "json" (default) or "form" (application/x-www-form-urlencoded, nested members as a[b]=c,
+    lists as a[0]=c)."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers of every request, look-ups too, e.g. Stripe-Version; plain text; default none. An operation may say
+    another value; credentials belong to the accounts."""
+    key: KeySettings = KeySettings()
+    """How the provider key travels and what a replay does."""
+    retention_max: Duration | None = None
+    """Longest time in seconds for which the provider may remember a key; default not known. Keys and tombstones here
+    must live longer."""
+    deployment_tag: DeploymentTag | None = None
+    """What every body carries of this deployment; default nothing."""
+    object_types: ObjectTypes | None = None
+    """Which of the objects that a call makes is its own; default none: every one that carries its key."""
+    lookup: LookupSettings = LookupSettings()
+    """How the provider is asked about a call."""
+    cancel_by_key: Cancel | None = None
+    """How idem voids what was sent under a key; default not possible."""
+    settle: tuple[Strategy, ...] = DEFAULT.order
+    """Ways to settle an unknown, best first, of "replay", "lookup" and "cancel_by_key"; default what follows from
+    key.replay. What is left out is not used."""
+    late_effects: bool = DEFAULT.late_effects
+    """Whether the effect may still come after a 5xx of the provider's own, so that an absence never settles alone;
+    default false."""
+    dedicated_account: bool = DEFAULT.dedicated_account
+    """Whether only this deployment uses the accounts, so that everything in them is ours; default false."""
+    answers_carry: HeaderName | None = None
+    """A header that is on every answer of the provider's own, e.g. Request-Id at Stripe; default none. An answer
+    without it comes from something in between (a gateway, a firewall, an egress proxy) and proves nothing, whatever its
+    status: a call becomes unknown, and a look, a cancel, the account check and the list count as questions that
+    failed."""
+    errors: ErrorShape = ErrorShape()
+    """How the provider's own errors look."""
+    object: ObjectSettings = ObjectSettings()
+    """Where an object's values are."""
+    outcome: Rules = Field(default_factory=list)
+    """Ordered rules; the first that matches decides, else the table of outcomes."""
+    webhook: WebhookSettings | None = None
+    """How its events come and are read; default none: it sends none to us."""
+    accounts: dict[str, AccountSettings] = Field(default_factory=dict)
+    """The credentials, by name. An account's name is frozen into its rows."""
+    account_check: AccountCheck | None = None
+    """How the daemons ask, at their start, whose account their credentials are; default not at all."""
+    connect_timeout: Duration = DEFAULT.connect_timeout
+    """Seconds to establish a connection; default 5s. Nothing has been sent yet."""
+    deadline: Duration = DEFAULT.deadline
+    """Seconds for the whole call; default 20s. Make it longer than the provider's slow answers."""
+    flight_limit: Duration = DEFAULT.flight_limit
+    """Seconds for which the provider may still act upon a request that has left this process (proxies, stalled
+    servers); default 2m."""
+    pause_allowance: Duration = DEFAULT.pause_allowance
+    """Seconds for which a process may be frozen between its last check and its first byte; default 15m, more than a
+    live migration of a virtual machine takes."""
+    schedule: tuple[Duration, ...] = DEFAULT.schedule
+    """When the reconciler asks about an unknown, counted from when it became one; default 5s to 1d."""
+    pending_schedule: tuple[Duration, ...] = DEFAULT.pending_schedule
+    """The same for what the provider is still working on; default 1m to 1d."""
+    pending_limit: Duration = DEFAULT.pending_limit
+    """Seconds after which something pending becomes a dead letter; default 10d."""
+    traceparent: bool = True
+    """Send the traceparent header of the client's request (W3C Trace Context) with every call and look about it;
+    default true. false for a provider that refuses headers it does not know."""
+    throttles_before_execution: bool = False
+    """Whether a 429 proves that the provider executed nothing; default false: RFC 6585 does not say so."""
+    unlisted_4xx: Literal["hold", "answer"] = "hold"
+    """What a refused request that no rule lists is: "hold" (default: a dead letter, it may be our bug) or "answer" (the
+    client gets it)."""
+    on_unsettleable: OnUnsettleable = "operator"
+    """What happens where nothing can tell: "operator" (default, a dead letter), or a standing order to decide without
+    proof, "assume_done" or "assume_not_done" (the call may be made again)."""
+    value_at_risk: ValueAtRisk = DEFAULT.value_at_risk
+    """What a wrong decision costs: "some" (default) or "none" (a mail, a text message), which alone allows a standing
+    order."""
+    start_mark: bool | None = None
+    """Whether the worker commits the start of each call before it sends; default true where no key is carried."""
+    limits: Limits = Limits()
+    """What each account bears: calls at a time and calls a second."""
+    verified: str | None = None
+    """Date on which these facts were last checked, e.g. 2026-11-28."""
     # The last one: below it the word means this table.
-    list: Listing | None = Field(
-        default=None, description="How everything that it made in a time is listed; default not possible."
-    )
+    list: Listing | None = None
+    """How everything that it made in a time is listed; default not possible."""
 
     @field_validator("headers")
     @classmethod

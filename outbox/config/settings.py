@@ -24,33 +24,21 @@ class DatabaseSettings(Section):
     idle_in_transaction_timeout: ClassVar[float] = 30.0
     """Seconds that a session may idle inside a transaction: a frozen process does not hold locks for ever."""
 
-    url: str | None = Field(
-        default=None,
-        description="URL of the PostgreSQL database, postgresql://user@host/name, without a password; default none. "
-        "IDEM_DATABASE_URL may hold the password, because an environment variable is not a file in a "
-        "repository.",
-    )
-    url_from: Secret | None = Field(
-        default=None, description="Where idem reads the URL with its password, {env = …} or {file = …}; default none."
-    )
-    connect_timeout: Duration = Field(
-        default=5.0,
-        gt=0,
-        description="Seconds to wait for a connection; default 5s, so that callers get 503 in bounded time. Change it "
-        "for a slow network.",
-    )
-    statement_timeout: Duration = Field(
-        default=30.0,
-        gt=0,
-        description="Seconds that one statement may take; default 30s. It is shorter than the lease, so that a stuck "
-        "statement ends before its claims expire. Change it with worker.lease.",
-    )
-    durability: Literal["single", "synchronous", "asynchronous"] = Field(
-        default="single",
-        description="What survives a fail-over: `single` (default) is one durable server, `synchronous` a primary "
-        "with a synchronous standby, `asynchronous` may lose commits. It decides whether idem accepts a "
-        "new timeline. The operator of the database sets it.",
-    )
+    url: str | None = None
+    """URL of the PostgreSQL database, postgresql://user@host/name, without a password; default none. IDEM_DATABASE_URL
+    may hold the password, because an environment variable is not a file in a repository."""
+    url_from: Secret | None = None
+    """Where idem reads the URL with its password, {env = …} or {file = …}; default none."""
+    connect_timeout: Duration = Field(default=5.0, gt=0)
+    """Seconds to wait for a connection; default 5s, so that callers get 503 in bounded time. Change it for a slow
+    network."""
+    statement_timeout: Duration = Field(default=30.0, gt=0)
+    """Seconds that one statement may take; default 30s. It is shorter than the lease, so that a stuck statement ends
+    before its claims expire. Change it with worker.lease."""
+    durability: Literal["single", "synchronous", "asynchronous"] = "single"
+    """What survives a fail-over: `single` (default) is one durable server, `synchronous` a primary with a synchronous
+    standby, `asynchronous` may lose commits. It decides whether idem accepts a new timeline. The operator of the
+    database sets it."""
 
     @field_validator("url")
     @classmethod
@@ -70,32 +58,18 @@ class WorkerSettings(Section):
     flush: ClassVar[float] = 0.005
     """Seconds that an outcome waits for others to be written with: one commit for many, and no call feels it."""
 
-    slots: int = Field(
-        default=16,
-        ge=1,
-        le=1000,
-        description="Calls that one lane makes at the same time in one process; default 16. Raise it for a fast "
-        "provider with many calls. While tenants share the lane, one of them stays free for tenants that "
-        "hold none.",
-    )
-    lease: Duration = Field(
-        default=60.0,
-        gt=0,
-        description="Seconds for which the worker holds a claim; default 60s. It must be longer than a provider's "
-        "deadline plus the margin; a crashed call stays unnoticed for as long.",
-    )
-    margin: Duration = Field(
-        default=5.0,
-        gt=0,
-        description="Seconds of the lease that must be left after the deadline when a call begins; default 5s, so "
-        "that the worker can store the outcome. Raise it for a slow database.",
-    )
-    poll: Duration = Field(
-        default=1.0,
-        gt=0,
-        description="Seconds between two polls for due rows; default 1s. Notifications only make the worker quicker: "
-        "polling finds every row. Raise it to save queries.",
-    )
+    slots: int = Field(default=16, ge=1, le=1000)
+    """Calls that one lane makes at the same time in one process; default 16. Raise it for a fast provider with many
+    calls. While tenants share the lane, one of them stays free for tenants that hold none."""
+    lease: Duration = Field(default=60.0, gt=0)
+    """Seconds for which the worker holds a claim; default 60s. It must be longer than a provider's deadline plus the
+    margin; a crashed call stays unnoticed for as long."""
+    margin: Duration = Field(default=5.0, gt=0)
+    """Seconds of the lease that must be left after the deadline when a call begins; default 5s, so that the worker can
+    store the outcome. Raise it for a slow database."""
+    poll: Duration = Field(default=1.0, gt=0)
+    """Seconds between two polls for due rows; default 1s. Notifications only make the worker quicker: polling finds
+    every row. Raise it to save queries."""
 
     @model_validator(mode="after")
     def _has_room(self) -> WorkerSettings:
@@ -116,47 +90,26 @@ class SweeperSettings(Section):
     daemon_retention: ClassVar[float] = 7 * 86400.0
     """Seconds for which rows of daemons that are gone are kept: what ran before a weekend."""
 
-    interval: Duration = Field(
-        default=1.0,
-        gt=0,
-        description="Seconds between two passes over leases and queued rows; default 1s. It adds to the lease until a "
-        "crash is noticed. An idle pass is two index probes; every fifth has two more, for redrives that "
-        "were not made and for what a restore has left in doubt. Raise it to save queries.",
-    )
-    tombstone_ttl: Duration = Field(
-        default=30 * 86400.0,
-        gt=0,
-        description="Seconds for which idem remembers an expired key and answers 410; default 30d: longer than "
-        "providers remember theirs, so that a late retry is not a new payment. Raise it if clients retry "
-        "later.",
-    )
-    evidence_retention: Duration = Field(
-        default=400 * 86400.0,
-        ge=86400,
-        description="Seconds for which idem keeps evidence, events and requests of final intents, resolved dead "
-        "letters, changes of lanes, and handlers that no program has any more; default 400d, longer than "
-        "card disputes run. `idem db upgrade` writes it to the database, whose guards enforce it. Your "
-        "auditors set it.",
-    )
-    webhook_retention: Duration = Field(
-        default=90 * 86400.0,
-        ge=86400,
-        description="Seconds for which idem keeps webhook events, by which it recognises a repeated delivery; default "
-        "90d, longer than providers redeliver.",
-    )
-    webhook_body_retention: Duration = Field(
-        default=30 * 86400.0,
-        ge=3600,
-        description="Seconds for which idem keeps the raw bodies of webhook events, which may hold personal data; "
-        "default 30d. Your privacy officer sets it.",
-    )
-    provider_answer_retention: Duration = Field(
-        default=30 * 86400.0,
-        ge=3600,
-        description="Seconds for which idem keeps the provider's own words about a call that did not succeed, "
-        "redacted, up to 2 kB each; default 30d. Those of an intent with an open dead letter stay. Your "
-        "privacy officer sets it.",
-    )
+    interval: Duration = Field(default=1.0, gt=0)
+    """Seconds between two passes over leases and queued rows; default 1s. It adds to the lease until a crash is
+    noticed. An idle pass is two index probes; every fifth has two more, for redrives that were not made and for what a
+    restore has left in doubt. Raise it to save queries."""
+    tombstone_ttl: Duration = Field(default=30 * 86400.0, gt=0)
+    """Seconds for which idem remembers an expired key and answers 410; default 30d: longer than providers remember
+    theirs, so that a late retry is not a new payment. Raise it if clients retry later."""
+    evidence_retention: Duration = Field(default=400 * 86400.0, ge=86400)
+    """Seconds for which idem keeps evidence, events and requests of final intents, resolved dead letters, changes of
+    lanes, and handlers that no program has any more; default 400d, longer than card disputes run. `idem db upgrade`
+    writes it to the database, whose guards enforce it. Your auditors set it."""
+    webhook_retention: Duration = Field(default=90 * 86400.0, ge=86400)
+    """Seconds for which idem keeps webhook events, by which it recognises a repeated delivery; default 90d, longer than
+    providers redeliver."""
+    webhook_body_retention: Duration = Field(default=30 * 86400.0, ge=3600)
+    """Seconds for which idem keeps the raw bodies of webhook events, which may hold personal data; default 30d. Your
+    privacy officer sets it."""
+    provider_answer_retention: Duration = Field(default=30 * 86400.0, ge=3600)
+    """Seconds for which idem keeps the provider's own words about a call that did not succeed, redacted, up to 2 kB
+    each; default 30d. Those of an intent with an open dead letter stay. Your privacy officer sets it."""
 
 
 class ReconcilerSettings(Section):
@@ -165,45 +118,36 @@ class ReconcilerSettings(Section):
     batch: ClassVar[int] = 50
     """Rows taken at once in one lane: each is asked about within its lease."""
 
-    interval: Duration = Field(
-        default=1.0,
-        gt=0,
-        description="Seconds between two polls for due unknowns; default 1s. Raise it to save queries.",
-    )
-    lease: Duration = Field(
-        default=90.0,
-        gt=0,
-        description="Seconds for which the reconciler holds a row; default 90s. It must be longer than the deadlines "
-        "of a replay and a look-up together with the worker's margin.",
-    )
-    lookup_share: float = Field(
-        default=0.25,
-        gt=0,
-        le=1,
-        description="Largest part of a lane's slots that look-ups and replays may take, above 0, at most 1; default "
-        "0.25, so that the unknowns of an outage do not hold up live payments. Raise it to settle them "
-        "sooner.",
-    )
+    interval: Duration = Field(default=1.0, gt=0)
+    """Seconds between two polls for due unknowns; default 1s. Raise it to save queries."""
+    lease: Duration = Field(default=90.0, gt=0)
+    """Seconds for which the reconciler holds a row; default 90s. It must be longer than the deadlines of a replay and a
+    look-up together with the worker's margin."""
+    lookup_share: float = Field(default=0.25, gt=0, le=1)
+    """Largest part of a lane's slots that look-ups and replays may take, above 0, at most 1; default 0.25, so that the
+    unknowns of an outage do not hold up live payments. Raise it to settle them sooner."""
 
 
 class InstallationSettings(Section):
     """Everything of idem.toml but its providers and operations."""
 
-    environment: str = Field(
-        default="development",
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        description="Name of the environment. `idem db upgrade` writes it into a new database and refuses to guess "
-        "it; default development. A daemon of another environment refuses to start on this database.",
-    )
-    app: str | None = Field(
-        default=None,
-        description="The application whose operations and handlers idem serves, e.g. shop.payments:idem (module and "
-        "name of its Idem); default none: the operations of this file alone.",
-    )
-    database: DatabaseSettings = Field(default=DatabaseSettings(), description="The database and its timeouts.")
-    worker: WorkerSettings = Field(default=WorkerSettings(), description="Who makes the calls.")
-    api: ApiSettings = Field(default=ApiSettings(), description="The HTTP API.")
-    webhooks: EndpointSettings = Field(default=EndpointSettings(), description="Where providers' events come in.")
-    sweeper: SweeperSettings = Field(default=SweeperSettings(), description="Who ends expired claims and old keys.")
-    reconciler: ReconcilerSettings = Field(default=ReconcilerSettings(), description="Who settles what is unknown.")
-    doctor: DoctorSettings = Field(default=DoctorSettings(), description="The limits of `idem doctor`.")
+    environment: str = Field(default="development", pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")
+    """Name of the environment. `idem db upgrade` writes it into a new database and refuses to guess it; default
+    development. A daemon of another environment refuses to start on this database."""
+    app: str | None = None
+    """The application whose operations and handlers idem serves, e.g. shop.payments:idem (module and name of its Idem);
+    default none: the operations of this file alone."""
+    database: DatabaseSettings = DatabaseSettings()
+    """The database and its timeouts."""
+    worker: WorkerSettings = WorkerSettings()
+    """Who makes the calls."""
+    api: ApiSettings = ApiSettings()
+    """The HTTP API."""
+    webhooks: EndpointSettings = EndpointSettings()
+    """Where providers' events come in."""
+    sweeper: SweeperSettings = SweeperSettings()
+    """Who ends expired claims and old keys."""
+    reconciler: ReconcilerSettings = ReconcilerSettings()
+    """Who settles what is unknown."""
+    doctor: DoctorSettings = DoctorSettings()
+    """The limits of `idem doctor`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from idem.outbox.domain.contract import FrozenRequest, Response
 from idem.outbox.providers import outcome_rules
@@ -17,13 +17,10 @@ from idem.outbox.values.settings_base import Pointer, Section
 class AccountCheck(Section):
     """Asked at the start of worker and reconciler. Where another account answers than at first, nothing is called."""
 
-    path: str = Field(
-        description="Path and query of a GET whose answer names the account of the credentials, e.g. /v1/account; no "
-        "default."
-    )
-    at: Pointer = Field(
-        description='JSON pointer, inside its answer, to what names the account for good, e.g. "/id"; no default.'
-    )
+    path: str
+    """Path and query of a GET whose answer names the account of the credentials, e.g. /v1/account; no default."""
+    at: Pointer
+    """JSON pointer, inside its answer, to what names the account for good, e.g. "/id"; no default."""
 
     @field_validator("path")
     @classmethod

@@ -31,35 +31,26 @@ OURS: Final = frozenset({"key"})
 class Cancel(Section):
     """A request that makes "not executed" true. It burns the key: what is sent again gets a new one."""
 
-    method: Literal["POST", "PUT", "PATCH", "DELETE"] = Field(default="POST", description="HTTP method; default POST.")
-    path: str = Field(description="Path and query, e.g. /v2/payments/cancel; {idem.key} is here or in the body.")
-    body: dict[str, Any] | None = Field(
-        default=None, description='Body, e.g. {idempotency_key = "{idem.key}"}; default none.'
-    )
-    tombstones: bool = Field(
-        default=False,
-        description="Whether it also stops a request that arrives after it; default false: then it counts only when "
-        "nothing can be under way any more.",
-    )
-    done: int | str | list[int | str] = Field(
-        default="2xx",
-        description='HTTP statuses that say that nothing stands under the key; default "2xx". A 4xx must be in the '
-        "error shape or show what `when` demands.",
-    )
-    when: dict[str, Any] = Field(
-        default_factory=dict,
-        description="What members of the body must be: JSON pointer to a value, a list of values, or {exists = true}; "
-        "default nothing.",
-    )
-    object: Pointer = Field(
-        default=(),
-        description='JSON pointer to the object in the answer, e.g. "/data/0"; default the whole answer.',
-    )
-    match: Pointer | None = Field(
-        default=None,
-        description="JSON pointer, inside the object, to what must equal the provider key (by id: the reference); "
-        "default none. Without it a provider that ignores the query shows another caller's object.",
-    )
+    method: Literal["POST", "PUT", "PATCH", "DELETE"] = "POST"
+    """HTTP method; default POST."""
+    path: str
+    """Path and query, e.g. /v2/payments/cancel; {idem.key} is here or in the body."""
+    body: dict[str, Any] | None = None
+    """Body, e.g. {idempotency_key = "{idem.key}"}; default none."""
+    tombstones: bool = False
+    """Whether it also stops a request that arrives after it; default false: then it counts only when nothing can be
+    under way any more."""
+    done: int | str | list[int | str] = "2xx"
+    """HTTP statuses that say that nothing stands under the key; default "2xx". A 4xx must be in the error shape or show
+    what `when` demands."""
+    when: dict[str, Any] = Field(default_factory=dict)
+    """What members of the body must be: JSON pointer to a value, a list of values, or {exists = true}; default
+    nothing."""
+    object: Pointer = ()
+    """JSON pointer to the object in the answer, e.g. "/data/0"; default the whole answer."""
+    match: Pointer | None = None
+    """JSON pointer, inside the object, to what must equal the provider key (by id: the reference); default none.
+    Without it a provider that ignores the query shows another caller's object."""
 
     @field_validator("done", mode="before")
     @classmethod

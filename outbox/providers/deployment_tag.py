@@ -21,26 +21,20 @@ from idem.outbox.values.settings_base import Pointer, Section
 class DeploymentTag(Section):
     """The tag of this deployment, so that its objects are known in an account that others use too."""
 
-    at: Pointer = Field(
-        description="JSON pointer to where the name of the environment is written in every body, as "
-        '"/metadata/idem_deployment", and stands in the provider\'s objects; no default.'
-    )
-    key_at: Pointer | None = Field(
-        default=None,
-        description='The same for the provider key, e.g. "/metadata/idem_key", so that an object or event names its '
-        "call; default none.",
-    )
-    shown_at: Pointer | None = Field(
-        default=None,
-        description="Where `at` stands in the provider's objects, if elsewhere than in a body; default as `at`.",
-    )
-    shown_key_at: Pointer | None = Field(default=None, description="The same for `key_at`; default as `key_at`.")
-    not_in: list[str] = Field(
-        default_factory=list,
-        description="Paths whose bodies carry no tag, because the provider refuses it there or it would write over "
-        'that of another call, e.g. "/v1/payment_intents/*/confirm"; a star is any one segment, ** at the end all that '
-        "follow, and ! before a path takes it out again; default none.",
-    )
+    at: Pointer
+    """JSON pointer to where the name of the environment is written in every body, as "/metadata/idem_deployment", and
+    stands in the provider's objects; no default."""
+    key_at: Pointer | None = None
+    """The same for the provider key, e.g. "/metadata/idem_key", so that an object or event names its call; default
+    none."""
+    shown_at: Pointer | None = None
+    """Where `at` stands in the provider's objects, if elsewhere than in a body; default as `at`."""
+    shown_key_at: Pointer | None = None
+    """The same for `key_at`; default as `key_at`."""
+    not_in: list[str] = Field(default_factory=list)
+    """Paths whose bodies carry no tag, because the provider refuses it there or it would write over that of another
+    call, e.g. "/v1/payment_intents/*/confirm"; a star is any one segment, ** at the end all that follow, and ! before a
+    path takes it out again; default none."""
 
     @field_validator("not_in")
     @classmethod

@@ -52,27 +52,18 @@ class ErrorShape(Section):
     proxy's. What stands at `code` and `message` becomes the fields of a refusal.
     """
 
-    shape: Pointers = Field(
-        default=(),
-        description='JSON pointer that every error of the provider itself has, e.g. "/error/code", or a list where '
-        "they look in several ways; default none. It tells the provider's 404 from a proxy's.",
-    )
-    code: Pointers = Field(
-        default=(),
-        description="JSON pointer to the error code, or a list of which the first that is there counts; default none.",
-    )
-    message: Pointers = Field(
-        default=(), description="JSON pointer to the text for people, or such a list; default none."
-    )
-    reference: Pointer | None = Field(
-        default=None,
-        description="JSON pointer to the reference of a refused object, where errors have one; default none.",
-    )
-    codes: dict[Says, list[int | str]] = Field(
-        default_factory=dict,
-        description="What the codes of a 4xx or 5xx in the error shape mean, by the words of a rule's `says`: "
-        '{ refused = ["card_declined"] }. Read after the rules of `outcome`; default none.',
-    )
+    shape: Pointers = ()
+    """JSON pointer that every error of the provider itself has, e.g. "/error/code", or a list where they look in
+    several ways; default none. It tells the provider's 404 from a proxy's."""
+    code: Pointers = ()
+    """JSON pointer to the error code, or a list of which the first that is there counts; default none."""
+    message: Pointers = ()
+    """JSON pointer to the text for people, or such a list; default none."""
+    reference: Pointer | None = None
+    """JSON pointer to the reference of a refused object, where errors have one; default none."""
+    codes: dict[Says, list[int | str]] = Field(default_factory=dict)
+    """What the codes of a 4xx or 5xx in the error shape mean, by the words of a rule's `says`: { refused =
+    ["card_declined"] }. Read after the rules of `outcome`; default none."""
 
     @model_validator(mode="after")
     def _are_codes(self) -> ErrorShape:

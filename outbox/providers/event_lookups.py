@@ -41,32 +41,24 @@ KEPT: Final = 259200.0
 class EventLookup(ListSettings):
     """The provider's list of events. It settles a call whose answer was lost: its events name our key."""
 
-    path: str = Field(
-        description="Path and query of the GET, e.g. /v1/events?limit=100&created%5Bgte%5D={idem.sent_at}; also "
-        "{idem.sent_at_iso}, {idem.key} and {idem.path}."
-    )
-    match: Pointers = Field(
-        description='JSON pointers, inside an event, of which one must equal our key, e.g. "/request/idempotency_key" '
-        'or "/data/object/metadata/idem_key"; no default.'
-    )
-    type: Pointer = Field(default=("type",), description='JSON pointer, inside an event, to its type; default "/type".')
-    types: list[str] | dict[str, list[str] | Literal[False]] = Field(
-        default_factory=list,
-        description="Types that speak of the object that the call made, a star at the end for all that begin so; "
-        "default all. Also a table by the beginning of the path of the call, e.g. "
-        '{"/v1/refunds" = ["refund.*"]}: whole segments, a star for any one; the longest wins. Calls that fit none, or '
-        "one that is false, are not asked about: no event is sure to come of them. One call makes events of other "
-        "objects too.",
-    )
-    order: EventOrder = Field(
-        default="newest_first",
-        description='Order of the list: "newest_first" (default) or "oldest_first", and then it is read to its end.',
-    )
-    kept: Duration = Field(
-        default=KEPT,
-        description="Seconds for which the provider keeps its events; default 3d. Later idem does not ask: an event "
-        "that is gone would look like one that never was.",
-    )
+    path: str
+    """Path and query of the GET, e.g. /v1/events?limit=100&created%5Bgte%5D={idem.sent_at}; also {idem.sent_at_iso},
+    {idem.key} and {idem.path}."""
+    match: Pointers
+    """JSON pointers, inside an event, of which one must equal our key, e.g. "/request/idempotency_key" or
+    "/data/object/metadata/idem_key"; no default."""
+    type: Pointer = ("type",)
+    """JSON pointer, inside an event, to its type; default "/type"."""
+    types: list[str] | dict[str, list[str] | Literal[False]] = Field(default_factory=list)
+    """Types that speak of the object that the call made, a star at the end for all that begin so; default all. Also a
+    table by the beginning of the path of the call, e.g. {"/v1/refunds" = ["refund.*"]}: whole segments, a star for any
+    one; the longest wins. Calls that fit none, or one that is false, are not asked about: no event is sure to come of
+    them. One call makes events of other objects too."""
+    order: EventOrder = "newest_first"
+    """Order of the list: "newest_first" (default) or "oldest_first", and then it is read to its end."""
+    kept: Duration = KEPT
+    """Seconds for which the provider keeps its events; default 3d. Later idem does not ask: an event that is gone would
+    look like one that never was."""
 
     @field_validator("types")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.provider import Item, Page
@@ -28,37 +28,29 @@ MOST: Final = 1000
 class ListSettings(Section):
     """A list of the provider's, and what stands in its items."""
 
-    items: Pointer = Field(default=(), description='JSON pointer to the list, e.g. "/data"; default the whole answer.')
-    object: Pointer = Field(
-        default=(),
-        description='JSON pointer, inside an item, to the object that the outcome rules read, e.g. "/data/object"; '
-        "default the item itself.",
-    )
-    created: Pointer | None = Field(
-        default=None,
-        description="JSON pointer to the time (POSIX or RFC 3339) of an object of the list, or of an event where a "
-        "page of events is not in order; default none.",
-    )
-    page: Paging | None = Field(default=None, description="How the list goes on; default none: one page is all.")
+    items: Pointer = ()
+    """JSON pointer to the list, e.g. "/data"; default the whole answer."""
+    object: Pointer = ()
+    """JSON pointer, inside an item, to the object that the outcome rules read, e.g. "/data/object"; default the item
+    itself."""
+    created: Pointer | None = None
+    """JSON pointer to the time (POSIX or RFC 3339) of an object of the list, or of an event where a page of events is
+    not in order; default none."""
+    page: Paging | None = None
+    """How the list goes on; default none: one page is all."""
 
 
 class Listing(ListSettings):
     """The provider's own list of what it made, which `idem reconcile --since` compares with the ledger."""
 
-    path: str = Field(
-        description="Path and query of the GET, with {idem.since} and {idem.until} (POSIX seconds) or "
-        "{idem.since_iso} and {idem.until_iso} (RFC 3339), e.g. /payments?since={idem.since}&until={idem.until}."
-    )
-    reference: Pointer | None = Field(
-        default=None,
-        description="JSON pointer, inside the object, to the provider's reference; default where the provider's "
-        "`object` says.",
-    )
-    key: Pointer | None = Field(
-        default=None,
-        description="JSON pointer, inside the object, to our provider key; default where `deployment_tag` says. "
-        "Without it an object is matched by its reference alone.",
-    )
+    path: str
+    """Path and query of the GET, with {idem.since} and {idem.until} (POSIX seconds) or {idem.since_iso} and
+    {idem.until_iso} (RFC 3339), e.g. /payments?since={idem.since}&until={idem.until}."""
+    reference: Pointer | None = None
+    """JSON pointer, inside the object, to the provider's reference; default where the provider's `object` says."""
+    key: Pointer | None = None
+    """JSON pointer, inside the object, to our provider key; default where `deployment_tag` says. Without it an object
+    is matched by its reference alone."""
 
     @model_validator(mode="after")
     def _is_bounded(self) -> Listing:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look
@@ -38,34 +38,24 @@ class Lookup(Section):
     by: ClassVar[LookupBy]
     ours: ClassVar[frozenset[str]] = frozenset({"key", "path", *TIMES, *SEGMENTS})
 
-    path: str | dict[str, str] = Field(
-        description="Path and query of the GET, with {idem.key}, or by id {idem.reference}; also {idem.path} (of the "
-        "call itself, without its query), {idem.segment.2} (a part of that path, 1 to 9) and {idem.sent_at} or "
-        "{idem.sent_at_iso} (its first send, less 5 minutes, so that the provider's clock need not agree with ours). "
-        "By id also a table by the beginning of the reference, as "
-        '{pi_ = "/v1/payment_intents/{idem.reference}"}: the '
-        "longest wins, and what fits none is not asked about."
-    )
-    object: Pointer = Field(
-        default=(), description='JSON pointer to the object in the answer, e.g. "/data/0"; default the whole answer.'
-    )
-    match: Pointer | None = Field(
-        default=None,
-        description="JSON pointer, inside the object, to what must equal the provider key (by id: the reference); "
-        "default none. Without it a provider that ignores the query shows another caller's object.",
-    )
-    empty: Pointer | None = Field(
-        default=None,
-        description='JSON pointer to the list that is empty where there is nothing, e.g. "/data"; default none.',
-    )
-    absent: int | str | list[int | str] | None = Field(
-        default=None,
-        description="HTTP statuses that, in the error shape, mean there is nothing; default 404, but none where "
-        "`empty` or `page` is said, because a list's 404 is a wrong address.",
-    )
-    page: Paging | None = Field(
-        default=None, description="How the list goes on that has the object; default none: one page is all."
-    )
+    path: str | dict[str, str]
+    """Path and query of the GET, with {idem.key}, or by id {idem.reference}; also {idem.path} (of the call itself,
+    without its query), {idem.segment.2} (a part of that path, 1 to 9) and {idem.sent_at} or {idem.sent_at_iso} (its
+    first send, less 5 minutes, so that the provider's clock need not agree with ours). By id also a table by the
+    beginning of the reference, as {pi_ = "/v1/payment_intents/{idem.reference}"}: the longest wins, and what fits none
+    is not asked about."""
+    object: Pointer = ()
+    """JSON pointer to the object in the answer, e.g. "/data/0"; default the whole answer."""
+    match: Pointer | None = None
+    """JSON pointer, inside the object, to what must equal the provider key (by id: the reference); default none.
+    Without it a provider that ignores the query shows another caller's object."""
+    empty: Pointer | None = None
+    """JSON pointer to the list that is empty where there is nothing, e.g. "/data"; default none."""
+    absent: int | str | list[int | str] | None = None
+    """HTTP statuses that, in the error shape, mean there is nothing; default 404, but none where `empty` or `page` is
+    said, because a list's 404 is a wrong address."""
+    page: Paging | None = None
+    """How the list goes on that has the object; default none: one page is all."""
 
     @field_validator("absent", mode="before")
     @classmethod

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from idem.outbox.providers import response
 from idem.outbox.providers.path_patterns import is_pattern, nearest
@@ -18,12 +18,12 @@ from idem.outbox.values.settings_base import Pointer, Section
 class ObjectTypes(Section):
     """Types of objects, where one call makes several under one key: a payment and its charge."""
 
-    at: Pointer = Field(description='JSON pointer, inside an object, to its type, e.g. "/object"; no default.')
-    paths: dict[str, str] = Field(
-        description="The type of object that a call is about, by the beginning of its path, as "
-        '{"/v1/payment_intents" = "payment_intent"}: whole segments, a star for any one; the longest wins. An empty '
-        "type, or a path that fits none: every object counts. No default.",
-    )
+    at: Pointer
+    """JSON pointer, inside an object, to its type, e.g. "/object"; no default."""
+    paths: dict[str, str]
+    """The type of object that a call is about, by the beginning of its path, as {"/v1/payment_intents" =
+    "payment_intent"}: whole segments, a star for any one; the longest wins. An empty type, or a path that fits none:
+    every object counts. No default."""
 
     @field_validator("paths")
     @classmethod

@@ -102,18 +102,12 @@ class HeaderCondition:
 class RulePlaces(Section):
     """Where the object's values are in an answer."""
 
-    reference: Pointer | None = Field(
-        default=None,
-        description='JSON pointer to the provider\'s reference, e.g. "/id"; default none. An answer without it is '
-        "no proof.",
-    )
-    status: Pointer | None = Field(
-        default=None,
-        description='JSON pointer to the provider\'s own word for the state, e.g. "/status"; default none.',
-    )
-    fields: dict[str, Pointer] = Field(
-        default_factory=dict, description="Further values for the answer, name to JSON pointer; default none."
-    )
+    reference: Pointer | None = None
+    """JSON pointer to the provider's reference, e.g. "/id"; default none. An answer without it is no proof."""
+    status: Pointer | None = None
+    """JSON pointer to the provider's own word for the state, e.g. "/status"; default none."""
+    fields: dict[str, Pointer] = Field(default_factory=dict)
+    """Further values for the answer, name to JSON pointer; default none."""
 
     def over(self, default: RulePlaces) -> RulePlaces:
         """These places, and where one is not said that of `default`."""

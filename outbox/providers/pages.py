@@ -67,41 +67,28 @@ OF_STYLE: Final[Mapping[Style, frozenset[str]]] = {
 class Paging(Section):
     """How a list goes on. What is on none of its pages is not there; what was not read to its end says nothing."""
 
-    style: Style = Field(
-        description='"after_id": the id of the last item is a query parameter; "cursor": a text of the answer is; '
-        '"link": the answer names the next address; "offset": a number is.'
-    )
-    parameter: str = Field(
-        default="", min_length=1, description="Name of the query parameter, e.g. starting_after; no default."
-    )
-    next: Pointer | None = Field(
-        default=None,
-        description='JSON pointer to the cursor, e.g. "/cursor", or to the next address; missing or null there is the '
-        "end. Default for link: the Link header (rel=next). An address elsewhere than at the "
-        "accounts of this provider is not followed.",
-    )
-    more: Pointer | None = Field(
-        default=None,
-        description='JSON pointer to what is true while the list goes on, e.g. "/has_more"; default none: an empty '
-        "page is the end, or one that names no next.",
-    )
-    id: Pointer = Field(
-        default=("id",), description='For after_id: JSON pointer, inside an item, to its id; default "/id".'
-    )
-    step: Literal["items", "pages"] = Field(
-        default="items", description='For offset: what the number counts, "items" (default) or "pages".'
-    )
-    first: int = Field(default=0, ge=0, description="For offset: the number of the first page; default 0.")
-    omits_empty: bool = Field(
-        default=False,
-        description="Whether an empty list is left out of the answer, as with Square; default false: an answer without "
-        "the list says nothing.",
-    )
-    most: int | None = Field(
-        default=None,
-        ge=1,
-        description="Pages that are read; default 20, for the ledger check 1000. A longer list could not be asked.",
-    )
+    style: Style
+    """"after_id": the id of the last item is a query parameter; "cursor": a text of the answer is; "link": the answer
+    names the next address; "offset": a number is."""
+    parameter: str = Field(default="", min_length=1)
+    """Name of the query parameter, e.g. starting_after; no default."""
+    next: Pointer | None = None
+    """JSON pointer to the cursor, e.g. "/cursor", or to the next address; missing or null there is the end. Default for
+    link: the Link header (rel=next). An address elsewhere than at the accounts of this provider is not followed."""
+    more: Pointer | None = None
+    """JSON pointer to what is true while the list goes on, e.g. "/has_more"; default none: an empty page is the end, or
+    one that names no next."""
+    id: Pointer = ("id",)
+    """For after_id: JSON pointer, inside an item, to its id; default "/id"."""
+    step: Literal["items", "pages"] = "items"
+    """For offset: what the number counts, "items" (default) or "pages"."""
+    first: int = Field(default=0, ge=0)
+    """For offset: the number of the first page; default 0."""
+    omits_empty: bool = False
+    """Whether an empty list is left out of the answer, as with Square; default false: an answer without the list says
+    nothing."""
+    most: int | None = Field(default=None, ge=1)
+    """Pages that are read; default 20, for the ledger check 1000. A longer list could not be asked."""
 
     @model_validator(mode="after")
     def _fits_its_style(self) -> Paging:

@@ -74,39 +74,26 @@ SHAPES: Final[Mapping[SchemeName, EventShape]] = {
 class SchemeSettings(Section):
     """How events are signed."""
 
-    scheme: SchemeName = Field(
-        default="standard",
-        description='How events are signed: "standard" (default: Standard Webhooks, HMAC-SHA256 and ed25519), '
-        '"stripe", "hmac-sha256" (a header, described by the settings below: GitHub, Checkout.com, Shopify, Modern '
-        'Treasury), "square", "adyen" or "gocardless". It also says where things stand in the provider\'s events.',
-    )
-    header: HeaderName | None = Field(
-        default=None, description='Header with the signature, e.g. "X-Hub-Signature-256"; hmac-sha256 only, no default.'
-    )
-    prefix: str = Field(
-        default="",
-        pattern=r"^[!-~]*$",
-        description='What stands before the signature in its header, e.g. "sha256="; hmac-sha256 only, default none.',
-    )
-    encoding: SignatureEncoding = Field(
-        default="hex", description='How the signature is written: "hex" (default) or "base64"; hmac-sha256 only.'
-    )
-    signed: str = Field(
-        default="{body}",
-        description="What is signed, made of {body}, {timestamp}, {id}, {url} and other text, as "
-        '"{timestamp}.{body}"; hmac-sha256 only, default "{body}".',
-    )
-    timestamp_header: HeaderName | None = Field(
-        default=None,
-        description="Header with the time of sending in whole seconds since 1970; hmac-sha256 only, default none: a "
-        "delivery is then known by its event's id alone, for sweeper.webhook_retention. A time of sending may differ "
-        "from our clock by 5 minutes: a genuine event outside of it is stored, and the provider is asked what it says.",
-    )
-    id_header: HeaderName | None = Field(
-        default=None,
-        description="Header that tells one event from another and is the same at each delivery; hmac-sha256 only, "
-        "default none: event_id does, or else a digest of the body.",
-    )
+    scheme: SchemeName = "standard"
+    """How events are signed: "standard" (default: Standard Webhooks, HMAC-SHA256 and ed25519), "stripe", "hmac-sha256"
+    (a header, described by the settings below: GitHub, Checkout.com, Shopify, Modern Treasury), "square", "adyen" or
+    "gocardless". It also says where things stand in the provider's events."""
+    header: HeaderName | None = None
+    """Header with the signature, e.g. "X-Hub-Signature-256"; hmac-sha256 only, no default."""
+    prefix: str = Field(default="", pattern=r"^[!-~]*$")
+    """What stands before the signature in its header, e.g. "sha256="; hmac-sha256 only, default none."""
+    encoding: SignatureEncoding = "hex"
+    """How the signature is written: "hex" (default) or "base64"; hmac-sha256 only."""
+    signed: str = "{body}"
+    """What is signed, made of {body}, {timestamp}, {id}, {url} and other text, as "{timestamp}.{body}"; hmac-sha256
+    only, default "{body}"."""
+    timestamp_header: HeaderName | None = None
+    """Header with the time of sending in whole seconds since 1970; hmac-sha256 only, default none: a delivery is then
+    known by its event's id alone, for sweeper.webhook_retention. A time of sending may differ from our clock by 5
+    minutes: a genuine event outside of it is stored, and the provider is asked what it says."""
+    id_header: HeaderName | None = None
+    """Header that tells one event from another and is the same at each delivery; hmac-sha256 only, default none:
+    event_id does, or else a digest of the body."""
 
     @field_validator("signed")
     @classmethod

@@ -38,19 +38,13 @@ def checked_url(value: str) -> str:
 class AccountWebhookSettings(Section):
     """What the events of one account are signed with: an event touches only rows of the account that signed it."""
 
-    secrets: list[Secret] = Field(
-        default_factory=list,
-        max_length=MOST_SECRETS,
-        description="Where the signing secrets of an account are, 10 at most; for a provider with one account also at "
-        "`webhook`. Default none, and then its events are refused. Several are active side by side, so "
-        "that one can be changed without a gap.",
-    )
-    url: Annotated[str, AfterValidator(checked_url)] | None = Field(
-        default=None,
-        description="Address of the endpoint as the provider knows it, letter for letter; at `webhook` with {account} "
-        "for the name of the account. Needed where the provider signs it (square, {url} in signed); "
-        "default none.",
-    )
+    secrets: list[Secret] = Field(default_factory=list, max_length=MOST_SECRETS)
+    """Where the signing secrets of an account are, 10 at most; for a provider with one account also at `webhook`.
+    Default none, and then its events are refused. Several are active side by side, so that one can be changed without a
+    gap."""
+    url: Annotated[str, AfterValidator(checked_url)] | None = None
+    """Address of the endpoint as the provider knows it, letter for letter; at `webhook` with {account} for the name of
+    the account. Needed where the provider signs it (square, {url} in signed); default none."""
 
 
 class WebhookSettings(AccountWebhookSettings, SchemeSettings):
@@ -58,73 +52,45 @@ class WebhookSettings(AccountWebhookSettings, SchemeSettings):
     begin at the item, or at what `event_path` finds in it.
     """
 
-    events: Pointer | None = Field(
-        default=None,
-        description="JSON pointer to the list of events, for a provider that sends batches; default none: a body is "
-        'one event (adyen: "/notificationItems", gocardless: "/events").',
-    )
-    event_path: Pointer | None = Field(
-        default=None,
-        description="JSON pointer from an item of a batch to the event in it; default none: the item is the event "
-        '(adyen: "/NotificationRequestItem").',
-    )
-    when: dict[str, Any] = Field(
-        default_factory=dict,
-        description='What members of the body must be, e.g. {"/livemode" = true}; default nothing. An event for '
-        "which that is not so is stored and changes nothing, e.g. a test event at the address of live ones.",
-    )
-    event_id: Pointers = Field(
-        default=(),
-        description="JSON pointer to what tells one event from another, or a list of those that do so together; "
-        "default what the scheme has for it (standard: webhook-id; hmac-sha256: id_header, else a digest of the body; "
-        'stripe and gocardless: "/id"; square: "/event_id"; adyen: event code, PSP reference and success).',
-    )
-    type: Pointer | None = Field(
-        default=None,
-        description='JSON pointer to the type of the event; default "/type" (adyen: "/eventCode", gocardless: '
-        '"/action").',
-    )
-    types: list[str] = Field(
-        default_factory=list,
-        description='Types that are read, a star at the end for all that begin so, e.g. "payment.*"; default all. The '
-        "others are stored and change nothing.",
-    )
-    object: Pointer | None = Field(
-        default=None,
-        description='JSON pointer to the object that the outcome rules read; default "/data" (stripe: "/data/object", '
-        "adyen and gocardless: the event itself).",
-    )
-    key: Pointers = Field(
-        default=(),
-        description='JSON pointer to the provider key, e.g. "/data/reference", or a list, best first; default where '
-        "`deployment_tag` says, else none: an event is then matched by the provider's reference alone, which an "
-        "unknown call may not have yet.",
-    )
-    reference: Pointer | None = Field(
-        default=None,
-        description="JSON pointer to the provider's reference; default where `object` says, inside the object.",
-    )
-    fetch: bool = Field(
-        default=RULE.fetch,
-        description="Whether the object is looked up before an event about it is believed; default false. For events "
-        "that do not show the object, or not how it is now.",
-    )
-    redelivery: Duration = Field(
-        default=RULE.redelivery,
-        description="Seconds for which the provider may send an event again; default 3d, as Stripe does. Events are "
-        "kept for longer (sweeper.webhook_retention).",
-    )
-    unmatched: Literal["operator", "ignore"] = Field(
-        default="operator",
-        description='What becomes of an event that is about no call of ours: "operator" (default: a dead letter after '
-        'a day, in which it is tried against calls that are still to come) or "ignore", where the account serves '
-        "others too.",
-    )
-    reply: str | None = Field(
-        default=None,
-        description="Body of the reply (200, text/plain) to a delivery that was taken, for a provider that demands a "
-        "certain text; default a JSON object that says which event it was and what was done (adyen: [accepted]).",
-    )
+    events: Pointer | None = None
+    """JSON pointer to the list of events, for a provider that sends batches; default none: a body is one event (adyen:
+    "/notificationItems", gocardless: "/events")."""
+    event_path: Pointer | None = None
+    """JSON pointer from an item of a batch to the event in it; default none: the item is the event (adyen:
+    "/NotificationRequestItem")."""
+    when: dict[str, Any] = Field(default_factory=dict)
+    """What members of the body must be, e.g. {"/livemode" = true}; default nothing. An event for which that is not so
+    is stored and changes nothing, e.g. a test event at the address of live ones."""
+    event_id: Pointers = ()
+    """JSON pointer to what tells one event from another, or a list of those that do so together; default what the
+    scheme has for it (standard: webhook-id; hmac-sha256: id_header, else a digest of the body; stripe and gocardless:
+    "/id"; square: "/event_id"; adyen: event code, PSP reference and success)."""
+    type: Pointer | None = None
+    """JSON pointer to the type of the event; default "/type" (adyen: "/eventCode", gocardless: "/action")."""
+    types: list[str] = Field(default_factory=list)
+    """Types that are read, a star at the end for all that begin so, e.g. "payment.*"; default all. The others are
+    stored and change nothing."""
+    object: Pointer | None = None
+    """JSON pointer to the object that the outcome rules read; default "/data" (stripe: "/data/object", adyen and
+    gocardless: the event itself)."""
+    key: Pointers = ()
+    """JSON pointer to the provider key, e.g. "/data/reference", or a list, best first; default where `deployment_tag`
+    says, else none: an event is then matched by the provider's reference alone, which an unknown call may not have
+    yet."""
+    reference: Pointer | None = None
+    """JSON pointer to the provider's reference; default where `object` says, inside the object."""
+    fetch: bool = RULE.fetch
+    """Whether the object is looked up before an event about it is believed; default false. For events that do not show
+    the object, or not how it is now."""
+    redelivery: Duration = RULE.redelivery
+    """Seconds for which the provider may send an event again; default 3d, as Stripe does. Events are kept for longer
+    (sweeper.webhook_retention)."""
+    unmatched: Literal["operator", "ignore"] = "operator"
+    """What becomes of an event that is about no call of ours: "operator" (default: a dead letter after a day, in which
+    it is tried against calls that are still to come) or "ignore", where the account serves others too."""
+    reply: str | None = None
+    """Body of the reply (200, text/plain) to a delivery that was taken, for a provider that demands a certain text;
+    default a JSON object that says which event it was and what was done (adyen: [accepted])."""
 
     @field_validator("types")
     @classmethod

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
+import textwrap
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticKnownError
 
 from idem.outbox.values import durations, json_pointer
@@ -36,24 +41,35 @@ Pointers: TypeAlias = Annotated[tuple[Pointer, ...], BeforeValidator(_several)]
 
 
 class Section(BaseModel):
-    """A table of idem.toml. Unknown settings are errors."""
+    """A table of idem.toml. Unknown settings are errors. The text below a setting is its description."""
 
     # Built when it is first read: a table builds those inside it once more, and most are inside one.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+    @classmethod
+    def described(cls) -> dict[str, FieldInfo]:
+        """The settings, each with the text below it as its description. pydantic's `use_attribute_docstrings` reads
+        the source at every start, which takes as long as all else that is done about settings."""
+        for each in reversed([base for base in cls.__mro__ if issubclass(base, Section)]):
+            (table,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+            assert isinstance(table, ast.ClassDef)
+            for setting, text in itertools.pairwise(table.body):
+                match setting, text:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                        if name in cls.model_fields:
+                            cls.model_fields[name].description = " ".join(words.split())
+        return cls.model_fields
 
 
 class Secret(Section):
     """Where a secret comes from: `{env = "BANK_TOKEN"}` or `{file = "/run/secrets/bank"}`, never the file itself."""
 
-    env: str | None = Field(
-        default=None, min_length=1, description="Name of the environment variable that holds the secret."
-    )
-    file: str | None = Field(
-        default=None, min_length=1, description="File that holds the secret; a relative path is beside idem.toml."
-    )
-    prefix: str = Field(
-        default="", description='Text before the secret, e.g. "Bearer "; default none, the secret stands alone.'
-    )
+    env: str | None = Field(default=None, min_length=1)
+    """Name of the environment variable that holds the secret."""
+    file: str | None = Field(default=None, min_length=1)
+    """File that holds the secret; a relative path is beside idem.toml."""
+    prefix: str = ""
+    """Text before the secret, e.g. "Bearer "; default none, the secret stands alone."""
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from pydantic import BaseModel
 
 from idem import Idem
 from idem.errors import ConfigError
@@ -15,6 +14,7 @@ from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.settings import InstallationSettings
 from idem.outbox.config.source import variables
+from idem.outbox.values.settings_base import Section
 
 PROVIDER = """
 [providers.bank]
@@ -181,25 +181,25 @@ def test_every_section_has_its_variables() -> None:
     } <= set(known)
 
 
-def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+def models(model: type[Section]) -> Iterator[type[Section]]:
     yield model
     for field in model.model_fields.values():
         waiting = [field.annotation]
         while waiting:
             annotation = waiting.pop()
             waiting.extend(get_args(annotation))
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            if isinstance(annotation, type) and issubclass(annotation, Section):
                 yield from models(annotation)
 
 
 @pytest.mark.parametrize("root", [InstallationSettings, ProviderSettings, OperationSettings])
-def test_every_setting_says_what_it_is_and_its_default(root: type[BaseModel]) -> None:
+def test_every_setting_says_what_it_is_and_its_default(root: type[Section]) -> None:
     for model in models(root):
         assert model.__doc__ and model.model_config["extra"] == "forbid"
-        for name, field in model.model_fields.items():
+        for name, field in model.described().items():
             about = field.description or ""
             assert about.endswith("."), f"{model.__name__}.{name}"
-            nested = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+            nested = isinstance(field.annotation, type) and issubclass(field.annotation, Section)
             assert field.is_required() or nested or "efault" in about or name in LISTS, (
                 f"{model.__name__}.{name}: {about}"
             )

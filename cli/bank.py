@@ -1,7 +1,5 @@
 """`idem bank run`: a fake payment provider that fails on request."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

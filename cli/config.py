@@ -1,7 +1,5 @@
 """`idem config`: check and show idem.toml and the environment variables."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`idem dlq`: show and decide dead letters, each decision with a reason on record."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """The installed command `idem`. It needs more packages than the library, and names those that are missing."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from typing import Final

@@ -1,7 +1,5 @@
 """`idem find`: find intents by any of their names."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated, Any
 

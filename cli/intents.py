@@ -1,7 +1,5 @@
 """`idem intents`: list intents, show one with its timeline, cancel one."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import asdict
 from typing import Annotated, Any, Literal

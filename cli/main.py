@@ -1,7 +1,5 @@
 """The command `idem`: one file per command; each command imports its heavy modules itself."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """`idem run`: all daemons under one supervisor, for production (`idem up` is for trying out)."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from typing import Annotated, TypeAlias

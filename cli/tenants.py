@@ -1,7 +1,5 @@
 """`idem tenants`: how each tenant uses its keys."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias

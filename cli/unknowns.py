@@ -1,7 +1,5 @@
 """`idem unknowns`: calls whose outcome is unknown."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path

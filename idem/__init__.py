@@ -9,8 +9,6 @@ The other public names are in `idem.outcomes`, `idem.decisions`, `idem.errors`, 
 `idem.auditing`. `import idem` loads none of them (PEP 562): `idem.migrations` alone does not load the application.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

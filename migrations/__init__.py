@@ -4,8 +4,6 @@ A revision imports nothing of idem: it must still run when today's code is gone.
 user's Alembic; they are imported lazily, so that importing the package loads nothing else.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """Alembic's environment: idem's own version table in idem's own schema, on a connection that the runner hands over."""
 
-from __future__ import annotations
-
 from alembic import context
 
 config = context.config

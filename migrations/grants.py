@@ -5,8 +5,6 @@ events or frozen requests; triggers guard the DELETEs of retention row by row. T
 makes the ids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 

@@ -3,8 +3,6 @@
 Nothing here goes through Alembic's commands or its `op` and `context`: those belong to the revision that is running.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A role that may create schemas can create `idem` before the first upgrade, with 
 The trigger would run as the upgrading role, and the other role would control what the upgrade creates.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from sqlalchemy import Connection, text

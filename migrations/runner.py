@@ -4,8 +4,6 @@ A strong lock that waits makes every reader behind it wait (IB-157), so each att
 seconds with nothing changed, and the whole upgrade is retried a few times.
 """
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Sequence

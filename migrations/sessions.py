@@ -1,7 +1,5 @@
 """Sessions of `idem db`, each with the settings that a migration needs, regardless of the database and the role."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import psycopg

@@ -1,7 +1,5 @@
 """A session of `idem db` waits as long as the server works, but not for a dead connection."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -3,8 +3,6 @@
 Every revision can be written without a database (`idem db sql` prints them all), so this is all of what it does.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import re

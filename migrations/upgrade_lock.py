@@ -3,8 +3,6 @@
 Any role that may connect can hold any advisory lock for as long as it likes, so every wait for one must be bounded.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from sqlalchemy import Connection, text

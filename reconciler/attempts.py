@@ -4,8 +4,6 @@ The claim itself counts a replay that the contract puts first (`due`). This modu
 replay after a look-up, and a cancel by key, which burns the key whatever its answer is.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from psycopg import AsyncConnection

@@ -6,8 +6,6 @@ as the row is; where credentials, look-ups or places have changed since then, no
 cancel ask for the same account, where the credentials are others (docs/decisions/0040).
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """The reconciler as a daemon: one series of passes a lane, so that a slow provider holds up no other."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field

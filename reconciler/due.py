@@ -5,8 +5,6 @@ a claim dies, the next claim writes its end as evidence. Where the provider know
 the quiet time: the lost claim may have been a replay or a cancel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any

@@ -4,8 +4,6 @@ The count of look-ups stands in the row and the schedule in the configuration, s
 reached without a look. A row like that would have no entry until its next look, which may be a day away.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from psycopg import AsyncConnection

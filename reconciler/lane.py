@@ -1,7 +1,5 @@
 """One lane of the reconciler: claims its due rows, asks about them, and writes what that shows."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping

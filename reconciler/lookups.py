@@ -1,7 +1,5 @@
 """Asking about one claimed row: one strategy after the other, until one of them brings a proof."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal, TypeAlias, assert_never
 

@@ -3,8 +3,6 @@
 The configuration allows them only where no value is at risk; each has evidence of its own, with the source `policy`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import assert_never

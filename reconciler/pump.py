@@ -1,7 +1,5 @@
 """A lane claims what is due for as long as something is: at the speed of its calls, not of its passes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any

@@ -4,8 +4,6 @@ A stalled request may still act, whatever the clock says: an absence that is bel
 Calls that are sent after the jump use the new clock, so their quiet times are right.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """What asking about a row came to is written: a proof, a verdict, a standing order, or when to ask again."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import assert_never
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """Work that a pass finds without asking anybody: proofs that wait to be applied, and redrives that are due."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

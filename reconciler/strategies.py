@@ -6,8 +6,6 @@ key comes last and is made only for what the ways before it cannot decide: it ma
 been on its way to succeed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import assert_never
 

@@ -1,7 +1,5 @@
 """From a look to a change: pure. What counts, what proves, and when to ask again."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

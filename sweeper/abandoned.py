@@ -5,8 +5,6 @@ late proof can come, and its tombstone as long again, so nothing is expected for
 same, it contradicts what the client was told: `idem.outbox.settle.proofs.compare` opens a conflict.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The sweeper as a daemon: short passes at fixed intervals, any number of sweepers at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,6 @@ While the provider is sure to remember the key a second send is harmless, so suc
 then on the reconciler asks about it (docs/design.md, Recovery).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from psycopg import AsyncConnection

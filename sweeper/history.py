@@ -5,8 +5,6 @@ permit. Ids of intents and webhook events are UUIDv7, so "older than" is a range
 the walk goes over the ids that still have evidence.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID

@@ -4,8 +4,6 @@ Each is kept as long as evidence, by `installation.evidence_retention`; the trig
 DELETE.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from psycopg import AsyncConnection

@@ -8,8 +8,6 @@ could tempt the planner to read a whole partial index, or to join by hashing a t
 with one value.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from functools import partial
 from typing import Any

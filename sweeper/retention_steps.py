@@ -1,7 +1,5 @@
 """The kinds of rows that retention takes away, each as a step: one batch of one kind."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

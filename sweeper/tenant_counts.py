@@ -4,8 +4,6 @@ Rows of `idem.tenant_keys` are locked by tenant and never waited for: the keys o
 holds are left to the next pass. Counting anew locks one of them and nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Rests queued rows whose time to start has passed: they were never sent, so an operator or the client decides."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from psycopg import AsyncConnection

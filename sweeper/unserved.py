@@ -5,8 +5,6 @@ when they are overdue, so this needs no configuration. A dead letter here change
 again continues with it, and its settlement closes the entry.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """idem's daemons for tests: one pass at a time, or all at once until they are stopped."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Final

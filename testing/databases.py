@@ -1,7 +1,5 @@
 """Databases for tests: one template, a clone for each test, and nothing left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import secrets

@@ -4,8 +4,6 @@ Every step is real. The workers, the sweeper, the reconciler and the handlers ar
 to the bank and SQL to the test's database. Only time is simulated: `advance` moves the rows instead of the clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Reads the database for a test's assertions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The bank imitates a provider: an account whose answers follow the provider's contract."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 It stands in front of a bank or a PostgreSQL, on loopback only. It changes nothing by itself; the watcher decides.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """The bank with short methods for the next fault."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lets time pass in a database: the database's clock is the only clock, so a test moves the rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from psycopg import AsyncConnection, sql

@@ -1,7 +1,5 @@
 """What every idem.toml says about the fake bank: the form of its errors, its object and its outcomes."""
 
-from __future__ import annotations
-
 from typing import Final
 
 BANK: Final = """\

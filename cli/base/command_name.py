@@ -1,7 +1,5 @@
 """The command `idem` as the user must type it: it is not on PATH unless its environment is activated."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sys

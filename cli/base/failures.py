@@ -1,7 +1,5 @@
 """Exit codes, and a message for each user error: what happened and what to do, never a traceback."""
 
-from __future__ import annotations
-
 import sys
 from typing import Final
 

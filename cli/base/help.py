@@ -1,7 +1,5 @@
 """The first page of help: the commands in groups by purpose, each with a line that is never cut."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Groups of options that several commands have: each is a dataclass, and a command takes it as one parameter."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass

@@ -1,7 +1,5 @@
 """Output of the commands: JSON with stable keys, or tables for people. Messages go to standard error."""
 
-from __future__ import annotations
-
 import base64
 import codecs
 import contextlib

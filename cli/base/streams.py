@@ -4,8 +4,6 @@ Output that cannot be read is lost, and the exit code stays what it was. The com
 be stored (a full disk).
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -5,8 +5,6 @@ that does not fit does not displace a narrow one. Texts wrap between words. Belo
 line, without columns.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from typing import Final

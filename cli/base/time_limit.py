@@ -1,7 +1,5 @@
 """Bounded waits for a database over a connection that may be dead."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

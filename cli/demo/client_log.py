@@ -1,7 +1,5 @@
 """What the clients saw: one JSON line for each response, written as it arrives."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping

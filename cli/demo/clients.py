@@ -1,7 +1,5 @@
 """The clients: each requests one payment, retries with its key until it has an answer, and asks again afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import random

@@ -1,7 +1,5 @@
 """`idem demo` on the command line. `idem.cli.main` mounts it: `app.command("demo", epilog=command.EXAMPLES)(demo)`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -4,8 +4,6 @@ Two are not the defaults: `pause_allowance` is 5m here and 15m there, `reconcile
 Otherwise the demo would need three times as long to trust an absence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The database at the end: everything that the proof reads, in one snapshot."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

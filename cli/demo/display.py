@@ -1,7 +1,5 @@
 """Live progress: one updating line on a terminal, otherwise a line every few seconds."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -1,7 +1,5 @@
 """The files of a demo: idem.toml with the scaled contracts, and the settings of the bank."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path

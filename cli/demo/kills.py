@@ -1,7 +1,5 @@
 """Kills daemons by the seed while payments come in, most of them in the middle of a call."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -1,7 +1,5 @@
 """The progress of a demo: counts from the database and the clients, and whether it is over."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Stops PostgreSQL in the middle of a demo, and measures the daemons meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The demo as a command's body: header, play, closing words, exit code."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import shutil

@@ -1,7 +1,5 @@
 """The daemons of a demo as real processes: starts, kills and restarts them, and stops all at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -3,8 +3,6 @@
 Each promise has its own file; this one runs all of them and counts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

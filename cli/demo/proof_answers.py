@@ -1,7 +1,5 @@
 """P3: same key, same answer, byte for byte; and another request under the same key is refused."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

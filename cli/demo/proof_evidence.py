@@ -1,7 +1,5 @@
 """P4: no change without evidence. The rows of each intent are walked from accept to what it is now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from idem.cli.demo.database_record import EvidenceRow

@@ -1,7 +1,5 @@
 """P1: nothing accepted is lost; and what was never accepted never happens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records

@@ -1,7 +1,5 @@
 """The three records of the proof, joined by intent, and the form of a broken promise."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

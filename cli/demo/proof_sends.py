@@ -1,7 +1,5 @@
 """P2: no blind second call. Checks every second send against the contract, by the evidence and the bank's log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from idem.cli.demo.database_record import EvidenceRow

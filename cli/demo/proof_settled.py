@@ -1,7 +1,5 @@
 """P5: nothing stays unsettled without a dead letter; how each unknown was settled, and how fast."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

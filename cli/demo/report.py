@@ -1,7 +1,5 @@
 """The result of a demo as text and as JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Sequence

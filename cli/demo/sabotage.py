@@ -4,8 +4,6 @@ Each sabotage waits for a victim, strikes once and reports the intent. It does w
 do.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

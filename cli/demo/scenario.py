@@ -1,7 +1,5 @@
 """The plan of a demo: every payment with its client's behaviour and the bank's faults, all from the seed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The settings of a demo: how many payments, how many faults, which rule to break on purpose."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Runs one demo from its first process to its proof."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The database and the folder of a demo, both removed afterwards."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

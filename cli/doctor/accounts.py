@@ -1,7 +1,5 @@
 """Credentials of the wrong account: what the daemons found at their start, compared with what is stored."""
 
-from __future__ import annotations
-
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, ok

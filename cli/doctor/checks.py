@@ -1,7 +1,5 @@
 """Runs the checks of the doctor: their order, and which checks to skip after which finding."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clocks: the database's clock decides. It must not go back, and this machine's clock should agree with it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from idem.cli.doctor.examination import Examination

@@ -1,7 +1,5 @@
 """`idem doctor`: finds present and coming problems, and tells what to do about each."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Connections: what all processes may open together, compared with the server's limit (IB-071)."""
 
-from __future__ import annotations
-
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, ok, warning
 from idem.outbox.values.plural import several

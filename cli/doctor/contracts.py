@@ -1,7 +1,5 @@
 """The configuration: mistakes, missing secrets, contracts that cannot settle, and facts that are out of date."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 

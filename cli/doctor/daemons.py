@@ -1,7 +1,5 @@
 """Daemons: whether one of each kind runs, and when it last made a pass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from idem.cli.base.output import age

@@ -1,7 +1,5 @@
 """What a check found: a level, a description, and what to do if it is not in order."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

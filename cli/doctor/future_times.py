@@ -1,7 +1,5 @@
 """Open rows with times ahead of the database's clock: what waits too long, and what has no known first send."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from idem.cli.base.output import age

@@ -1,7 +1,5 @@
 """Handlers of settled intents: whether a worker runs each, and how far behind it is."""
 
-from __future__ import annotations
-
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, ok, warning

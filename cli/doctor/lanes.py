@@ -1,7 +1,5 @@
 """Lanes without progress: calls refused because of our configuration, calls that are never sent, failed look-ups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from idem.cli.base.output import age

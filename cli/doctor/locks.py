@@ -1,7 +1,5 @@
 """Sessions that lock rows of idem: other sessions wait for such a row, or skip it."""
 
-from __future__ import annotations
-
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, ok, warning

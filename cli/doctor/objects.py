@@ -1,7 +1,5 @@
 """The schema's objects: which are missing, invalid or disabled, compared with what the upgrade created."""
 
-from __future__ import annotations
-
 from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, Findings, error, ok, warning
 from idem.migrations.ownership import OF_ANOTHER_OWNER

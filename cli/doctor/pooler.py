@@ -1,7 +1,5 @@
 """A pooler before the server: whether notifications arrive, and whether a session stays ours (IB-059)."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any

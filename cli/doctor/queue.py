@@ -1,7 +1,5 @@
 """Open rows: the oldest of each status (P5), paused lanes, and rows that this configuration does not serve."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Standbys: whether a fail-over keeps what `database.durability` promises (hazards 5 and 60)."""
 
-from __future__ import annotations
-
 from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, Findings, error, monitor, ok, warning
 from idem.outbox.values.plural import several

@@ -1,7 +1,5 @@
 """Rights: what the current role may do, compared with what a daemon needs and what it should not be able to do."""
 
-from __future__ import annotations
-
 import re
 
 from idem.cli.doctor.examination import Examination

@@ -1,7 +1,5 @@
 """The schema and the installation: the revision, the environment, and whether this is still the same database."""
 
-from __future__ import annotations
-
 from idem.cli.base.failures import AFTER_A_RESTORE
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination

@@ -1,7 +1,5 @@
 """The server: its version, the settings for durable commits, and what a role or a database overrides."""
 
-from __future__ import annotations
-
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, ok, warning
 

@@ -1,7 +1,5 @@
 """What waits: stored proofs, open dead letters, and keys that nothing will ever settle."""
 
-from __future__ import annotations
-
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, ok, warning

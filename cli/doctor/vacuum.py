@@ -1,7 +1,5 @@
 """Vacuum: whether dead rows of the hot tables are removed, and what prevents it (IB-048)."""
 
-from __future__ import annotations
-
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, monitor, ok, warning

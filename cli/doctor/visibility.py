@@ -1,7 +1,5 @@
 """What may keep idem from its rows: encoding, row-level security, disabled triggers; and an unencrypted connection."""
 
-from __future__ import annotations
-
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, ok, warning
 from idem.outbox.database import encryption, preconditions

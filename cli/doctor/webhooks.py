@@ -1,7 +1,5 @@
 """Webhooks: when the last event of each account with a configured webhook arrived."""
 
-from __future__ import annotations
-
 from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, ok, warning

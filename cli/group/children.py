@@ -1,7 +1,5 @@
 """Daemons as child processes: starts them, restarts them when they die, stops them in order. None outlives us."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The folder of `idem up`: its lock, and the database in it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

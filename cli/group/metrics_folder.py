@@ -1,7 +1,5 @@
 """The folder in which the daemons of a group write their metrics, so that the API can serve all of them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

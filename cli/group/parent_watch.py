@@ -4,8 +4,6 @@ When the parent dies in any way, the module gets SIGTERM and has GRACE seconds t
 at once. On Linux the kernel sends the signal; on every system a thread also watches for it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import runpy

@@ -1,7 +1,5 @@
 """Records that a daemon is dead: its calls then wait for the flight limit only, not for the pause allowance."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """What `idem up` starts without an idem.toml: a fake bank, and one operation that pays through it."""
 
-from __future__ import annotations
-
 import secrets
 import socket
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Signals that stop a supervisor: SIGTERM, SIGINT and SIGHUP mean the same, and a second one changes nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

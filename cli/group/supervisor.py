@@ -1,7 +1,5 @@
 """One process that starts the daemons, restarts those that die, records deaths, and stops all in order."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection
 

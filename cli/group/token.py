@@ -1,7 +1,5 @@
 """The token of tenant `demo`, created once for a folder and stored in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from idem.cli.base.options import who

@@ -1,7 +1,5 @@
 """Commands find the database and the configuration of an `idem up` that runs in the same folder."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

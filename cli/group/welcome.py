@@ -1,7 +1,5 @@
 """What `idem up` prints when everything runs: the address, a token, and a request to paste."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import secrets

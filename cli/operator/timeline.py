@@ -1,7 +1,5 @@
 """Prints an intent: its state, what idem knows about it, and its timeline."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

@@ -1,7 +1,5 @@
 """Accept in one round trip, in the caller's transaction: what `Operation.accept` does, on any connection."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

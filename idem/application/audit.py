@@ -1,7 +1,5 @@
 """`audit`: which routes of an application change state without an idempotency contract. Looks only, calls nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar

@@ -1,7 +1,5 @@
 """The caller's own connection, in whatever library it is made: what a call needs of it, and nothing more."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The databases that an application uses: the installation's secret of each, and the hints to its workers."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """An operation defined in Python: its params are a type that pydantic knows, its request and answers are functions."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

@@ -1,7 +1,5 @@
 """idem's errors and problem pages in an application of FastAPI, Starlette or Flask."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

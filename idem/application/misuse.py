@@ -1,7 +1,5 @@
 """Mistakes in the code that uses idem: loud, at the first request, with what to write instead."""
 
-from __future__ import annotations
-
 from idem.outbox.values.errors import IdemError
 
 

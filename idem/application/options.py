@@ -4,8 +4,6 @@
 pydantic checks the values (`outbox/config`), and a test holds that both know the same names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Required, TypeAlias, TypedDict
 

@@ -4,8 +4,6 @@ A union without a discriminator tries each of its types. Where two of them take 
 in the same place, a body of 40 levels is checked a million million times, in one step beside which no thread runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

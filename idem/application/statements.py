@@ -1,7 +1,5 @@
 """The statements of a call inside the caller's transaction: reserve, submit, complete; and how a request stands."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import datetime

@@ -3,8 +3,6 @@
 `prepare` (in its own module) is pure Python; this is one SQL function and one round trip, on whichever connection.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime, timedelta

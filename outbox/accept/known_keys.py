@@ -5,8 +5,6 @@ made, or no such operation any more) may be the retry of one that was accepted b
 request asks here first whether its key is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Only producers without Python need it. A worker knows its operations itself, and never reads them here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

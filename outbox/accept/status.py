@@ -1,7 +1,5 @@
 """Reads the status of waiting requests, many of them in one statement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias

@@ -3,8 +3,6 @@
 `Waiting` serves all waiters of an event loop by one repeated look. `Patience` is for one, on a connection of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import defaultdict

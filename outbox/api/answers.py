@@ -1,7 +1,5 @@
 """Turns each decision of accept into an HTTP answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The HTTP API as one ASGI application, and the tasks that run beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

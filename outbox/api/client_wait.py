@@ -1,7 +1,5 @@
 """One request that waits for its final answer, while its client may go away."""
 
-from __future__ import annotations
-
 import asyncio
 
 from starlette.requests import Request

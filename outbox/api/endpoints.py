@@ -1,7 +1,5 @@
 """The endpoints of a tenant: ask for an effect, look at it, cancel it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Params that an operation takes, made from its JSON Schema: the example that the API's description shows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a tenant may read of its intents: state, answer, timeline. Intents of other tenants do not exist for it."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import datetime

@@ -5,8 +5,6 @@ and a greatest number of values (`outbox.canonical`), and no single step takes l
 alone (`process.aside`): no request may keep it while it waits for its turn or for the database.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final, TypeVar
 

@@ -3,8 +3,6 @@
 A path for each operation, so that its body is described by its own JSON Schema.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

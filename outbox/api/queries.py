@@ -1,7 +1,5 @@
 """The query of a list: its parameters, each once, each checked. Everything else is a 400."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Reads a client's request and checks it against its operation, before any decision."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace

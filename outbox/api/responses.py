@@ -1,8 +1,6 @@
 """Answers as Starlette responses. The decision does not depend on Starlette, because applications use other
 frameworks."""
 
-from __future__ import annotations
-
 from starlette.responses import Response
 
 from idem.outbox.domain.operation import Answer

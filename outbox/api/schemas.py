@@ -1,7 +1,5 @@
 """What the API answers, as types, and their JSON Schemas for its own description."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import (
     Annotated,

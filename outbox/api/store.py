@@ -4,8 +4,6 @@ A statement of its own needs no BEGIN and no COMMIT, so the answer that is lost 
 accept: the same request again finds the row, or makes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar

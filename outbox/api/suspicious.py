@@ -3,8 +3,6 @@
 Conservative: what is random must never match. The value goes nowhere from here; only its kind does.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final, Literal, TypeAlias
 

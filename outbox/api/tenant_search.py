@@ -5,8 +5,6 @@ A reference or a label may belong to very many intents, and no index has what el
 next `SCANNED` of them by the index, and says where it has stopped.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Final, LiteralString
 from uuid import UUID

@@ -3,8 +3,6 @@
 Waiting reads only: it never takes up a key, so a client that goes away changes nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

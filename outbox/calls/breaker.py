@@ -3,8 +3,6 @@
 Pure: the time is passed in, in seconds of the boot clock. It holds back, it never decides about a row.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Hashable

@@ -1,7 +1,5 @@
 """How one call to a provider ended without a response, and the last check before its first byte."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

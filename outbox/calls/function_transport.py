@@ -1,7 +1,5 @@
 """The calls of one lane through the functions of a `SendProvider`. A synchronous one runs in a thread (hazard 55)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ the stock transport together; or that httpx was never called; or that the record
 first byte. The last check of a claim stands there too, as late as it can.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

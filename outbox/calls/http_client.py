@@ -4,8 +4,6 @@ Every setting of the construction is a part of the proof of "not sent": no HTTP/
 redirects, no authentication flow, no proxy from the environment, no retries, no connection used twice.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """Something that is known to exist at the provider: what to ask about where a question must have an answer."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """One lane: all calls to one account of one provider, so that a slow or broken lane delays no other."""
 
-from __future__ import annotations
-
 import math
 import ssl
 from collections.abc import AsyncGenerator, Hashable

@@ -1,7 +1,5 @@
 """The gate of a lane in one process: how many calls may begin now, and how long to wait before asking again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

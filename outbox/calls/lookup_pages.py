@@ -1,7 +1,5 @@
 """Asks a provider, page after page, and reads the answers. The lane makes the calls."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ asyncio resolves in the loop's default executor, which every lane of a process s
 Here each lane has its own few threads, and all its calls wait for one look-up together.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable, Sequence

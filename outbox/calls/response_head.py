@@ -5,8 +5,6 @@ read has brought before the loop has its turn. httpx then reads every Set-Cookie
 lines, to each slot of each lane.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from typing import Any, Final

@@ -4,8 +4,6 @@ The lane decides whether and when a call is made, and what it came to; a transpo
 the last check as late as it can.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from contextlib import suppress

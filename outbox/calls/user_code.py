@@ -4,8 +4,6 @@ A thread cannot be ended from outside, and the threads are daemons so that a pro
 loop's default executor is used for nothing (hazard 64).
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

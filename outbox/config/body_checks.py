@@ -1,7 +1,5 @@
 """Finds bodies that no call could have: it renders the constant parts, and takes any fitting value for a place."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What only several settings together show: contracts that cannot settle, operations that nothing serves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any

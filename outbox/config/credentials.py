@@ -1,7 +1,5 @@
 """Secrets from the environment or a file: read once, at start, and never written anywhere."""
 
-from __future__ import annotations
-
 import base64
 import re
 import ssl

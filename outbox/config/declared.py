@@ -1,7 +1,5 @@
 """Operations declared in idem.toml: their functions, made of templates and a JSON Schema."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """`[doctor]` in idem.toml: beyond which age or time left `idem doctor` calls something an error (promise P5)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """What is wrong with a setting, said to the person who wrote it: where, what, and what to do."""
 
-from __future__ import annotations
-
 import re
 import types
 from collections.abc import Iterator, Mapping

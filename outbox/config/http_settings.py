@@ -1,7 +1,5 @@
 """The settings of the two HTTP servers: `[api]` with its limits, and `[webhooks]` for providers' events."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field

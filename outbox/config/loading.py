@@ -1,7 +1,5 @@
 """The configuration of a process: read, checked as a whole, and built. Nothing is connected here."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Providers that idem knows: `kind = "stripe"` and what stands behind it, laid under the user's own table."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from functools import cache

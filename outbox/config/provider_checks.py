@@ -1,7 +1,5 @@
 """What is wrong with the table of one provider: its accounts, its look-ups, and how its answers are read."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -5,8 +5,6 @@ number grows with the params and with the schema; a thousand small values agains
 much work as a body of a megabyte.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

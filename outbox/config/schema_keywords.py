@@ -5,8 +5,6 @@ for each item in a list. `anyOf` and `oneOf` write out every error of every alte
 And an error that is not told costs ten times what the keyword does that finds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ A backtracking engine, as Python's re, tries `^(a+)+$` in as many ways as a text
 no look-around and no references back, and its cost is the length of the text times the size of the pattern.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from functools import lru_cache

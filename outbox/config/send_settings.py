@@ -1,7 +1,5 @@
 """`idem.provider("mail", send=…)`: the contract of a provider that a function sends to. Only Python can name one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Where settings come from: `idem.toml`, and the `IDEM_…` variables laid over it."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib

@@ -3,8 +3,6 @@
 jsonschema is loaded by the first schema: an application whose params are pydantic's has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final

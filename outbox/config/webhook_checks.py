@@ -3,8 +3,6 @@
 It fails closed: a secret that is missing or in doubt verifies nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from idem.outbox.config.credentials import Vault

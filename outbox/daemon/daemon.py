@@ -1,7 +1,5 @@
 """Gives every daemon a fresh identity per start, a heartbeat, a stop on SIGTERM, and waits after errors."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Whether the clock of the database has jumped: each sign of life compares it with a clock here that never does."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """How many processes make calls now, by their signs of life: read with one's own, never for a call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

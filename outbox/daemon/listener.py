@@ -1,7 +1,5 @@
 """Listens for the notifications that wake idle workers (see `notify`): one session, and the events that it sets."""
 
-from __future__ import annotations
-
 import asyncio
 
 from idem.outbox.daemon.retry import wait

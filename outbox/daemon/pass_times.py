@@ -1,7 +1,5 @@
 """When a daemon last made each kind of its passes, so that one that hangs does not hide behind the others."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final

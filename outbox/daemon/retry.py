@@ -1,7 +1,5 @@
 """The one retry loop: waits after an outage, a refused statement or a fault of idem's own, and reports each once."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,6 @@ Intervals are kept on a clock that never steps: a wall clock that is set back wo
 step, and one that is set forward by years would make the scheduler list every pass that it thinks it has missed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -4,8 +4,6 @@ The server's statement_timeout ends no wait on a line that says nothing: a poole
 whose disk has stopped. Its kernel goes on acknowledging, so neither keepalives nor `tcp_user_timeout` notice.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

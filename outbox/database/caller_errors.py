@@ -1,7 +1,5 @@
 """Translates errors of the caller's own database connection, from any library."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from idem.outbox.values.errors import AcceptPaused, RetryTransaction, StoreUnavailable

@@ -1,7 +1,5 @@
 """The channel on which idle daemons are woken: by a commit of the library, by a pause that was ended."""
 
-from __future__ import annotations
-
 from typing import Final
 
 CHANNEL: Final = "idem_outbox"

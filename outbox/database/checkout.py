@@ -1,7 +1,5 @@
 """A connection out of the caller's own engine, taken behind the breaker of that engine."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """Finds out whether the connection to the database is encrypted."""
 
-from __future__ import annotations
-
 import ipaddress
 from typing import Any
 

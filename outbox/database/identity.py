@@ -1,7 +1,5 @@
 """Which database this is, and which one the installation was last seen in."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import datetime

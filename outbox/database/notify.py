@@ -6,8 +6,6 @@ and breaks two-phase commit. The library sends one, without payload, on a connec
 there: psycopg, else asyncpg, else none, and the workers poll.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading
@@ -18,8 +16,6 @@ from idem.outbox.database.address import Address
 from idem.outbox.database.channel import CHANNEL
 
 if TYPE_CHECKING:
-    import asyncpg
-
     from idem.outbox.database.bounded import BlockingConnection
 
 PATIENCE = 5.0

@@ -4,8 +4,6 @@ The others fail at once. Each would only wait its whole timeout for the same ans
 and a thread meanwhile. It never lets a request through without the database: it only says "not now" sooner.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

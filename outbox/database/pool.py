@@ -5,8 +5,6 @@ generic plans that go by an index and in its order (`connecting.session`, docs/d
 little when a plan was made is read whole by it for as long as it lives.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import logging

@@ -4,8 +4,6 @@ Settings, LISTEN, prepared statements and session locks of idem would be lost th
 idem finds it out before it sets anything, and refuses.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

@@ -5,8 +5,6 @@ statement that the server refused (a row is locked, it took too long) would be r
 is split, and only the row that it was about waits.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import psycopg

@@ -4,8 +4,6 @@
 statement finds. idem's programs open each connection here, so that no such setting reaches their statements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final

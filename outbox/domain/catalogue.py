@@ -1,7 +1,5 @@
 """What one process knows: its operations, its providers, and the name of its environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn

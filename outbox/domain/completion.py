@@ -4,8 +4,6 @@ A proof says what the provider has; whether that is the end for the client is th
 as they were seen, and read here, under the terms of the moment, each time one of them is applied.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, TypeAlias
 
 from idem.outbox.domain.contract import Contract

@@ -3,8 +3,6 @@
 The design names seven decisions; `NeedsOperator` is the eighth (docs/decisions/0003).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias

@@ -5,8 +5,6 @@ key it is, beside the tenant's: of those callers alone who have this label. An o
 leaves out, and whose its keys are, while keys are open or answered: a retry is then composed as the stored one was.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

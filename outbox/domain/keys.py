@@ -1,7 +1,5 @@
 """Idempotency keys: reading the client's, fingerprinting its request, deriving the one sent to the provider."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

@@ -1,7 +1,5 @@
 """The lanes of a configuration, by name: one for each (provider, account) that an operation uses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from idem.outbox.domain.catalogue import Catalogue

@@ -1,7 +1,5 @@
 """`providers.<name>.limits` in idem.toml: what a provider bears, of the whole fleet together."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """An operation: a named effect, how its request and its answer are built, and how long things may take."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """An outbox row as a value. A claim, a lock, a look-up and a result have it as their `row`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any, Final
 from uuid import UUID

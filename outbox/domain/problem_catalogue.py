@@ -4,8 +4,6 @@
 The API shows a page there; docs/problems.md is made from this table too.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -4,8 +4,6 @@ All of it is pure; the sending is done by `idem.outbox.calls.lane`, which has la
 declarative table (`idem.outbox.config`) and Python code give the same thing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field

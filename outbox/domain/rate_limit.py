@@ -4,8 +4,6 @@ The rate of a contract is of the whole fleet, and no process asks another before
 of processes that serve calls, as their heartbeats show (`fleet`), or as `limits.processes` says.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 

@@ -3,8 +3,6 @@
 Both work on text as it comes, whole or cut, in one pass: an answer need not be JSON.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Such an effect has no trace that could prove anything, so every exception of the
 returns is believed, and the one exception that `Sending.start` itself has raised.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The diagrams in the docs are generated from here, a test holds the database's tr
 module spells a transition. A row that keeps its state or status makes no transition.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

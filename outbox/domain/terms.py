@@ -1,7 +1,5 @@
 """Under which terms a row is decided: its provider's contract and its operation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

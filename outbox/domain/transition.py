@@ -3,8 +3,6 @@
 `idem.outbox.settle.decide` makes changes, `idem.outbox.settle.gate` writes them.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields

@@ -1,7 +1,5 @@
 """Events of providers: how they are signed, and what a verified one says. Data and protocols; no I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias

@@ -4,8 +4,6 @@ Never the event loop of the daemon and never a default executor: what blocks her
 hangs is left behind, and ends with the process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Handles a failed handler: retries with back-off, then a dead letter that blocks only its intent."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Assigns events to the handlers of other processes, in a worker that has none of its own."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Defines a handler, and the event that it gets."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The queue of events for handlers: which handler runs next for which event. The design is in 0001_handlers.sql."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Written once, synchronous; asynchronous handlers go through `run_sync` for all but their own code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias

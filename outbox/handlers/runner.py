@@ -1,7 +1,5 @@
 """Runs handlers: finds the next event, gives it to an executor, and stops executions that take too long."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass

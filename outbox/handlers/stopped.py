@@ -1,7 +1,5 @@
 """Events of a stopped handler: an operator runs it again, or skips the event."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """How many files and connections a process may have open (RLIMIT_NOFILE), and what is left of them for clients."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 from typing import Final

@@ -3,8 +3,6 @@
 h11 reads the rest. What costs much there is refused before: it reads a head in one step, and each chunk for itself.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import h11

@@ -1,7 +1,5 @@
 """Checks the framing of a request before the application sees it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias

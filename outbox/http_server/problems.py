@@ -1,7 +1,5 @@
 """Problems as answers: `application/problem+json` (RFC 9457)."""
 
-from __future__ import annotations
-
 import html
 import json
 import math

@@ -4,8 +4,6 @@ uvicorn does the HTTP; signals, the taking and the end of connections and the po
 one way only, and because no client may take the place of all others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

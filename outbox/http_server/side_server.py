@@ -1,7 +1,5 @@
 """A small server in its own thread and loop, so that probes and metrics answer while the process is busy."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,6 @@ A chunk of one byte costs the parser as much as one of 64 kB, and a head of many
 slices a client that is not let in could hold the loop with them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from typing import Final, Protocol

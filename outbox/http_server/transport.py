@@ -1,7 +1,5 @@
 """A connection's transport: its end lets the client read the last answer, and reading pauses for two reasons."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Reads the lines of an import in batches that fit in memory."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO

@@ -1,7 +1,5 @@
 """Reads one line of JSON about one request of the previous system, and turns it into an intent."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

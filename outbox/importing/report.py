@@ -1,7 +1,5 @@
 """The result of importing a file, and whether lost commits may have sent its new lines before."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -4,8 +4,6 @@ Each new line goes through accept, so that the same client's retry meets its key
 evidence of source `import`. Handlers get no event: the earlier system has informed its own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The beginning of a run: the row is claimed by the caller, and committed before the caller's code makes the call."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID

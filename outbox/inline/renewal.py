@@ -1,7 +1,5 @@
 """Renewal: a lease that runs is made longer under its token; one that was lost is never taken back."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from psycopg import AsyncConnection

@@ -1,7 +1,5 @@
 """One run: the caller's view of its lease while it makes the call, and the one report of the outcome."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The runs of one process: begun on a connection of their own, with signs of life for the process that holds them."""
 
-from __future__ import annotations
-
 import asyncio
 import weakref
 from types import TracebackType

@@ -4,8 +4,6 @@ The statement that writes a change returns what is emitted, so idem asks for not
 record: if the answer to a COMMIT is lost, only the evidence shows the change.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How much is unsettled in each lane and how old it is, as metrics (P5)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Events of the daemons themselves and of their supervisor: as in `telemetry`, one function each."""
 
-from __future__ import annotations
-
 import time
 from uuid import UUID
 

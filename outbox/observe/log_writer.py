@@ -4,8 +4,6 @@ If the reader of a pipe stops, the pipe fills up and a write to it blocks. So a 
 queue, and idem counts the lost lines.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import contextvars

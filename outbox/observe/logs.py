@@ -1,7 +1,5 @@
 """Writes log lines, and limits their content: no bodies, no credentials, no idempotency keys."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import hashlib

@@ -4,8 +4,6 @@ The library maps its files into memory, so that a disk without room ends the pro
 with `pwrite`, in the library's own form. What cannot be written stays in memory, and is written when there is room.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ Label values come from closed sets or from the configuration: never a tenant, a 
 them up. No series names a process, so a restart adds none.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence

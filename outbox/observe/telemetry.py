@@ -4,8 +4,6 @@ No bodies, no credentials, no idempotency keys: rows are named by their intent, 
 tenant and no id. The line of a change of state is `transition` (`moves`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 from uuid import UUID

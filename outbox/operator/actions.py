@@ -5,8 +5,6 @@ which says why and what to do, and changes nothing. `version` is the intent's ve
 version has changed, the action is refused, because the decision was about another state.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The age of the oldest unsettled entry of each kind, and when each daemon last reported (promise P5). Read-only."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -4,8 +4,6 @@
 has carried out everything it may have carried out. The guards are in `idem.outbox.operator.guards`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

@@ -5,8 +5,6 @@ the answer from the provider's own object. Only with the operator's explicit con
 the provider did not confirm.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID

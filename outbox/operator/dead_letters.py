@@ -1,7 +1,5 @@
 """Dead letters that an operator closes alone, if the intent itself has nothing left to settle."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 from uuid import UUID

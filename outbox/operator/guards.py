@@ -3,8 +3,6 @@
 The same guards are asked for the preview and again under the row's lock, so that a preview never promises more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Finds ids by their first digits, as a person copies them from a narrow table. An ambiguous prefix is an error."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any, Final, Self

@@ -5,8 +5,6 @@ credentials, which are never stored. Params are included only on request; bodies
 are masked unless asked for.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Final, TypeAlias, TypedDict, Unpack
 from uuid import UUID

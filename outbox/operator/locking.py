@@ -1,7 +1,5 @@
 """An intent's open row for an operator's decision: locked, with the facts that the guards need."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

@@ -4,8 +4,6 @@ Every claim reads them once, before any row (`claim.CLAIM`, `due.CLAIM_DUE`); a 
 calls continue. An empty account means all accounts of the provider.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

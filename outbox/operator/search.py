@@ -4,8 +4,6 @@ Ids are UUIDv7, so a time is a range of ids. `created_at` is the start of the tr
 `SLACK` earlier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """An open outbox row as an operator's guards see it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from uuid import UUID
 

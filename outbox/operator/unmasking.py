@@ -1,7 +1,5 @@
 """Records in the evidence who sees masked values, before idem shows them."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from psycopg import AsyncConnection

@@ -1,7 +1,5 @@
 """`account_check` of a provider in idem.toml: the question whose account the credentials are. No I/O."""
 
-from __future__ import annotations
-
 from pydantic import field_validator
 
 from idem.outbox.domain.contract import FrozenRequest, Response

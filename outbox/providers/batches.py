@@ -1,7 +1,5 @@
 """A delivery of several events cut into one for each: all bytes as they came, without the other items of its list."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Final

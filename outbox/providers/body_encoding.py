@@ -1,7 +1,5 @@
 """The bytes of a body: compact JSON, or a form with nested members in brackets (`a[b]=c`, lists as `a[0]=c`)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias

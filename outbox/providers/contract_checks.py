@@ -3,8 +3,6 @@
 Each finding names the setting below the provider, what is wrong, and what to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta

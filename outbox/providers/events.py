@@ -1,7 +1,5 @@
 """Reads what a verified delivery says, by the same rules as an answer. No I/O."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is wrong with a configuration, as data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 

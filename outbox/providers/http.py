@@ -1,7 +1,5 @@
 """The declarative HTTP provider: requests with the key in them, outcomes by rules, look-ups by templates. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Finds where a frozen request has its provider key; this decides whether a look-up can find the call."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Providers that no HTTP call reaches: the base of a provider over a function, and the provider of local operations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NoReturn
 

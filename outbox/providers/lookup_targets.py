@@ -3,8 +3,6 @@
 No I/O, and no clock: the time of the first send comes with the question.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

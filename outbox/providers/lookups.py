@@ -5,8 +5,6 @@ provider's own id. The object that it finds must prove whose it is: a provider t
 lists the payments of every caller.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import field_validator

@@ -3,8 +3,6 @@
 One call makes several under one key: a payment and its charge.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import field_validator

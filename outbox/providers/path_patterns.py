@@ -1,7 +1,5 @@
 """Patterns of the paths of calls: whole segments, a star for any one of them, `**` at the end for all that follow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 REST = "**"

@@ -1,7 +1,5 @@
 """How the answers to questions about one call are read: what an object proves, and which of several counts."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol

@@ -1,7 +1,5 @@
 """What a request carries beside its operation's own words: the provider key, in a header or a member of the body."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

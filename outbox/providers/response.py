@@ -4,8 +4,6 @@ More tolerant than `idem.outbox.values.canonical`, because we cannot send it bac
 what the provider says (cut short, not JSON, a member twice) is unreadable, and unreadable is never a proof.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

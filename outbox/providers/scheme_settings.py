@@ -1,7 +1,5 @@
 """What `webhook` of a provider says about signatures: the scheme, and what belongs to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias

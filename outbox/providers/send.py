@@ -1,7 +1,5 @@
 """A provider that a function of the user's sends to. It speaks no HTTP: its requests and answers are values. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

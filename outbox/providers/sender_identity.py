@@ -5,8 +5,6 @@ A call that was sent under other credentials may be another account's, of which 
 that is asked about by other rules may not be found though it is there (docs/decisions/0040).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import hashlib

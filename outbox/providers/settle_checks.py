@@ -1,7 +1,5 @@
 """Checks of a contract at start-up: whether what is unknown can be settled, and in the order that it says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from idem.outbox.domain.contract import Contract

@@ -1,7 +1,5 @@
 """Credentials made anew at every sending: an HMAC over the frozen bytes, a token that another program renews."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Times as providers write them: POSIX seconds or milliseconds, or RFC 3339. No I/O."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """`webhook` of a provider and of an account in idem.toml: how its events are verified, read and believed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit

@@ -3,8 +3,6 @@
 Nothing can notice a restored snapshot if all daemons were restarted; `idem recover` is for that.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Literal, TypeAlias
 

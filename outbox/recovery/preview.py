@@ -1,7 +1,5 @@
 """What a quarantine would do now: it counts without a lock and writes nothing, before a person confirms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from psycopg import AsyncConnection

@@ -1,7 +1,5 @@
 """Applies an operator's statement that a change of the database lost nothing: doubted rows return to their status."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Leases, due times and quiet times that were written then are left alone. Whether
 a row does not say, and to shorten them would be wrong in the second case; `idem doctor` shows them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from psycopg import AsyncConnection

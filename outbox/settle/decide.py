@@ -5,8 +5,6 @@ claim of it that ends `NotExecuted` leaves the whole intent proven not executed;
 proves nothing about the earlier attempts.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ One statement lists every open row and locks none, so no row lock of another ses
 and no row can slip through by changing its status. `quarantine` works the list off row by row.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

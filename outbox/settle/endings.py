@@ -1,7 +1,5 @@
 """How a change ends: what is written for each kind of outcome. Pure; `idem.outbox.settle.decide` chooses among them."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, assert_never
 

@@ -1,7 +1,5 @@
 """Claims whose lease ran out, worker's and inline alike: `unknown`, and never simply run again."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -6,8 +6,6 @@ Every write names the row, its claim token and its attempt, and says which rows 
 Lock order everywhere: outbox (by id), key, intent, dead letter.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -5,8 +5,6 @@ same answer. A new key removes the only protection against a send of ours that i
 when every attempt under the old one is proven not executed and none of them can act any more.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 They prove no end, but that the object is there: while its call may still be sent, that is a contradiction.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 

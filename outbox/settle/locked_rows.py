@@ -1,7 +1,5 @@
 """Rows under their lock: read by a snapshot that was taken after the lock, together with their stored proofs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

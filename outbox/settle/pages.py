@@ -4,8 +4,6 @@ A row that a page leaves alone (locked by another session, not writable, not to 
 a pass, so it cannot hide the rows behind it (IB-022); the next pass begins anew and finds it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

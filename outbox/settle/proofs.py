@@ -3,8 +3,6 @@
 The batch path of the worker decides without reading; what does not fit there comes here, one by one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

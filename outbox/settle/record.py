@@ -4,8 +4,6 @@ A dead letter is logged and counted after the commit. A statement that changes r
 doubt) puts the clause `noted` or `buried` into its own text, so that the change and its record are one statement.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import partial

@@ -4,8 +4,6 @@ If the stored answer fails the row settles with the fallback and a dead letter: 
 answer fails the default takes its place: nothing immutable was written, so a line in the log is enough.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import defaultdict

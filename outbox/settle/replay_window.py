@@ -12,8 +12,6 @@ with the doubt, so that every replay counts from there too, and what is past it 
 (`idem.sweeper.doubted`).
 """
 
-from __future__ import annotations
-
 import math
 
 from idem.outbox.domain.contract import Contract, FrozenRequest

@@ -1,7 +1,5 @@
 """The settler: takes reports from many calls and settles them in batches, however often the database goes away."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import dataclass

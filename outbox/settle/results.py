@@ -1,7 +1,5 @@
 """The ends of a worker's claims: a batch in one statement, and one by one what did not fit."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence

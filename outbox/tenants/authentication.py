@@ -4,8 +4,6 @@ However many requests wait for an answer about their tokens, one statement at a 
 of wrong tokens holds one connection, and neither fills memory nor pushes out what is known of good ones.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

@@ -5,8 +5,6 @@ is about a minute's worth. The sweeper subtracts what it expires, moves the id f
 time to time. So the count follows the tables, even if a process dies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A lock for each name, which exists as long as it is in use."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 A limit never refuses a known key: the caller passes to accept whether a new key is allowed, and accept decides.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Limits what one tenant uses of a process at once: requests, and connections of the pool. The rest is for others."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

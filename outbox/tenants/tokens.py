@@ -3,8 +3,6 @@
 A fast hash is enough: 256 random bits cannot be guessed, however fast the hash is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

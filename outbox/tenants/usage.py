@@ -1,8 +1,6 @@
 """Counts what each tenant does with its keys, per hour: in a table, because metrics with tenant labels would grow
 without limit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,7 +1,5 @@
 """An event loop in a thread of its own, for work that synchronous and asynchronous callers wait for alike."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Coroutine

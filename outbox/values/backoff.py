@@ -1,7 +1,5 @@
 """How long to wait: pure, with jitter, so that what failed together does not come back together (IB-140)."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

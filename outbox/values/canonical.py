@@ -4,8 +4,6 @@ A value that PostgreSQL, a double or another JSON library would change is refuse
 anything is written.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Card numbers and their security codes in params, which must not be stored (PCI DSS 3.3: not even encrypted)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import islice

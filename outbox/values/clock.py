@@ -4,8 +4,6 @@ Due times, leases and guards are the database's (docs/design.md section 4). A wo
 lease is certainly left, and `time.monotonic()` of Linux does not count the time of a suspended machine (hazard 1).
 """
 
-from __future__ import annotations
-
 import time
 
 _CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))

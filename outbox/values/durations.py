@@ -1,7 +1,5 @@
 """Durations as people write them: `250ms`, `5s`, `2m`, `1h`, `10d`; a plain number is seconds."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Final

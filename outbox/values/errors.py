@@ -17,8 +17,6 @@
 The text of each is for the person who reads it: what happened, which setting or row, what to do now.
 """
 
-from __future__ import annotations
-
 from uuid import UUID
 
 

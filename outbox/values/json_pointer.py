@@ -1,7 +1,5 @@
 """JSON Pointer (RFC 6901): a path into a JSON value."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from enum import Enum

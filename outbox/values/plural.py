@@ -1,7 +1,5 @@
 """Numbers with their nouns, for messages."""
 
-from __future__ import annotations
-
 
 def several(count: int, one: str, many: str | None = None, *, more: bool = False) -> str:
     """A number with its noun; `many` defaults to `one` with an s. `more`: there may be others that were not read."""

@@ -4,8 +4,6 @@ One NUL or half a surrogate pair in one provider's answer would fail the stateme
 functions here never raise: they replace, cut and note.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Suggests the nearest known name for an unknown one, or lists all known names."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection
 from typing import Final

@@ -1,7 +1,5 @@
 """Makes text safe for a terminal: control characters from outside must not act there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ lives in such a thread alone, during one turn. An error must not keep it either,
 came through.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import traceback

@@ -5,8 +5,6 @@ serves nothing until it has asked once, nor while another account answers. A pro
 send. Who asks about calls that may have been made (`careful`) waits until the stored account is confirmed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass

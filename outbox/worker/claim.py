@@ -1,7 +1,5 @@
 """The claim: a worker's exclusive right to make a call, under a token that it made before the statement."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What the next claim of a worker's lane may take, and what the lane waits for between two claims."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Lanes whose limit is exact: who claims in one does so in turn, and reads the requests in a second statement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID

@@ -6,8 +6,6 @@ use to a tenant that must wait for other tenants' calls to end: the last free ca
 that hold none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from uuid import uuid4
 

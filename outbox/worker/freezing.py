@@ -6,8 +6,6 @@ is at rest with a dead letter, and never stops the others. Each row is locked wh
 render one; a worker that dies meanwhile has committed nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

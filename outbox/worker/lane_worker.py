@@ -1,7 +1,5 @@
 """The lanes of a worker: each claims only what it can start now, makes the calls, and reports what it saw."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass

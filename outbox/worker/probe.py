@@ -4,8 +4,6 @@ A provider without replays leaves an unknown behind whenever such a try is cut o
 about something that is known to exist; the queue is tried where that cannot tell, as with refused credentials.
 """
 
-from __future__ import annotations
-
 from idem.outbox.calls import known_object
 from idem.outbox.calls.breaker import BreakerState
 from idem.outbox.calls.lane import Lane

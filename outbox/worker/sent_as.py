@@ -6,8 +6,6 @@ sent again, where both are as they were, or where a payment that was sent like t
 (`idem.reconciler.control_question`). A cancel goes where it would have gone when the row was sent, or is not made.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from psycopg import AsyncConnection

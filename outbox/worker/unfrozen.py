@@ -1,7 +1,5 @@
 """Rows that wait to be rendered, under the lock of the worker that renders them (`idem.outbox.worker.freezing`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Which calls of this ledger the objects of a page are about, and which calls must be on the provider's list."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """A ledger check: the walks over all lanes, one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

@@ -4,8 +4,6 @@ An object is ours by a stored key or reference, by our mark, or because only thi
 other object is foreign and is only counted (hazard 40).
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Once a person has decided it, it is not opened again: the next check finds the s
 later check that finds nothing closes no entry, because a person must explain what was wrong.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal

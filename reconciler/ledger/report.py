@@ -1,7 +1,5 @@
 """What a ledger check came to, for people and programs: keys are names that stay."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias

@@ -4,8 +4,6 @@ Any number of walks may run at once, beside the daemons: nothing is held between
 the one gate, and an entry is opened once. Of what was seen a few bytes are kept for each object.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing

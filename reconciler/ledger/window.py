@@ -1,7 +1,5 @@
 """The time that a ledger check is about, by the database's clock."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """What a matched event does to its call: under a savepoint, and without waiting for anybody's lock."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 from uuid import UUID

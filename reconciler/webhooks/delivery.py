@@ -1,7 +1,5 @@
 """One delivery of an event, or of several: verified and read. Whose it is, which event, what it says. No I/O."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl

@@ -1,7 +1,5 @@
 """Events received by the user's own application: an application to mount, and a function for an endpoint of theirs."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence

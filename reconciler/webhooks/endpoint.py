@@ -6,8 +6,6 @@ are on their way. 2xx is said after
 the commit, and for every event that is genuine: a provider switches off an endpoint that refuses some.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """A claimed hint, and what is written of it until its end."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

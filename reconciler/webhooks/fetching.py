@@ -1,7 +1,5 @@
 """Hints of one lane: the provider is asked about the object of each, and what it shows is the proof."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ It is kept where proofs wait, so that no claim, retry, redrive or cancel passes 
 is never folded. `idem.reconciler.webhooks.fetching` asks the provider.
 """
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

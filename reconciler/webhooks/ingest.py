@@ -1,7 +1,5 @@
 """Receiving a verified event: one transaction stores it and does what it says, or nothing of it is there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar

@@ -1,7 +1,5 @@
 """Which call an event is about: by our provider key, an earlier one too, or by the provider's own reference."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Events that wait, looked at again: those that no call was known for, and those that could not be applied."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Final
 

@@ -4,8 +4,6 @@ An address has one turn at a time, so a sender who floods one does not keep the 
 bounded by `webhooks.max_unverified`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

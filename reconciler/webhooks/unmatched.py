@@ -5,8 +5,6 @@ mark, by a key that looks like one of ours, or if only this deployment uses the 
 foreign, and opens no dead letter (hazard 40).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice

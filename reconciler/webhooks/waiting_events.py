@@ -1,7 +1,5 @@
 """An event that waits, claimed in order to try it again; and the dead letter of one that fails."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """`python -m idem.testing.conformance`: run the cases against a server, print a table, exit 1 if one failed."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import importlib

@@ -1,7 +1,5 @@
 """The cases: JSON files beside this module, one per group, in the format of schema.json."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

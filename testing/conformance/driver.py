@@ -4,8 +4,6 @@ A driver has a method for each step that it supports, with the step's name. All 
 step is reported as skipped, never as passed. `STEPS` says what each step must do.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol

@@ -1,7 +1,5 @@
 """Compares an answer with the one that a case expects; each difference is a sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

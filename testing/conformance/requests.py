@@ -1,7 +1,5 @@
 """Turns a case's request into the bytes to send."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import json

@@ -1,7 +1,5 @@
 """Runs the cases one after another against one server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

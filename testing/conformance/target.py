@@ -1,7 +1,5 @@
 """The tested server: the paths and bodies of its operations, and the names of its problems."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

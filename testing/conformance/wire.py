@@ -4,8 +4,6 @@ A normal client repairs or refuses what a server must refuse. So this client wri
 answers, with h11. It uses one connection per request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The account the server runs as. PostgreSQL refuses to run as root, so root switches to another user."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

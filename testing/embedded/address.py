@@ -1,7 +1,5 @@
 """Where the server listens: a folder for its socket, and a note for its users."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Finds the PostgreSQL server programs to run."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """Creates a cluster, all or nothing."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

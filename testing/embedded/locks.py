@@ -1,7 +1,5 @@
 """Advisory file locks: the kernel releases them when their holder dies in any way."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

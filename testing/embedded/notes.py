@@ -1,7 +1,5 @@
 """Small files through which the processes of one home communicate."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finds and stops server processes that have outlived their supervisor."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Stops the server for a while on purpose, while users hold it."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs the server on a cluster as a child of this process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ A typical case is a clone under root's home (mode 0700). idem must not change it
 go to another folder, and a note stays behind.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -3,8 +3,6 @@
 It imports only the standard library; `idem.testing.embedded.users` starts it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

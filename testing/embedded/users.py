@@ -1,7 +1,5 @@
 """The handle of a user of the embedded PostgreSQL, and how to acquire it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

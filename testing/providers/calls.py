@@ -4,8 +4,6 @@ counted.
 There is no daemon and no database; `SentCall` holds what a row would hold.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator

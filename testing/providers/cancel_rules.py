@@ -1,7 +1,5 @@
 """Cancel by key: it stops what was sent, and with tombstones also what arrives later."""
 
-from __future__ import annotations
-
 from idem.outbox.domain.outcomes import Absent, Pending, Refused, Succeeded
 from idem.testing.providers.calls import Calls, settles, shown
 from idem.testing.providers.errors import NotSupported, applies, must

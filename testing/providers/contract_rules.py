@@ -1,7 +1,5 @@
 """The contract itself: mistakes that start-up refuses, and times that contradict each other."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from idem.outbox.config.settings import InstallationSettings

@@ -1,7 +1,5 @@
 """The failures of the suite: a promise that does not hold, or a switch that this world does not have."""
 
-from __future__ import annotations
-
 from unittest import SkipTest
 
 

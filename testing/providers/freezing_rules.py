@@ -1,7 +1,5 @@
 """The frozen request: the same bytes every time, with the key and the mark and without a credential."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """An HTTP proxy with faults in front of a provider's sandbox; it needs no support by the provider."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections import deque

@@ -1,7 +1,5 @@
 """The provider's own list: it shows every object, its owner, and all of its pages."""
 
-from __future__ import annotations
-
 from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.domain.provider import Item
 from idem.testing.providers.calls import AROUND, Calls, around

@@ -1,7 +1,5 @@
 """Look-ups: they find the requested object and never another one."""
 
-from __future__ import annotations
-
 from idem.outbox.domain.outcomes import Absent, Pending, Succeeded
 from idem.outbox.providers.send import QUESTION
 from idem.testing.providers.calls import Calls, settles, shown

@@ -1,7 +1,5 @@
 """Lost answers: ambiguous, then settled with the same object in every way that the contract promises."""
 
-from __future__ import annotations
-
 import time
 from typing import Final
 

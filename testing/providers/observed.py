@@ -1,7 +1,5 @@
 """A provider that records every answer, and can be accelerated or asked in one way only."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

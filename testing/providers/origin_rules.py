@@ -1,7 +1,5 @@
 """The origin of an answer: if the contract names a header of the provider's answers, each must carry it."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from dataclasses import replace

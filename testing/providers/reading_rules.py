@@ -1,7 +1,5 @@
 """Reading answers: no answer raises an error, and neither a truncated answer nor a proxy's page proves anything."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any, Final, get_args

@@ -1,7 +1,5 @@
 """Calls that the provider does not execute: our mistakes, throttling and its refusals, each read correctly."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import pytest

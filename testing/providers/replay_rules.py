@@ -1,7 +1,5 @@
 """Two sends under one key: the provider does what `key.replay` promises."""
 
-from __future__ import annotations
-
 import pytest
 
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded

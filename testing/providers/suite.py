@@ -1,7 +1,5 @@
 """The conformance suite for a provider contract: subclass it with a fixture `world`, and run it with pytest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Webhooks: only events that the provider signed are verified, and an event agrees with a look-up."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

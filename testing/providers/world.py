@@ -1,7 +1,5 @@
 """The provider for the test of a contract, and its fault switch; a user of the suite writes it."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What every scheme asks of a delivery and of a secret."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Ed25519 public keys, as Standard Webhooks uses them. `cryptography` is loaded where a key is used, and only there."""
 
-from __future__ import annotations
-
 from typing import Final
 
 LENGTH: Final = 32

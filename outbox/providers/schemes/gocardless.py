@@ -1,7 +1,5 @@
 """The scheme of GoCardless: `Webhook-Signature`, HMAC-SHA256 in hex over the body, which holds a batch of events."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from idem.outbox.domain.webhook import Signed

@@ -4,8 +4,6 @@ The key is the whole text of the secret, `whsec_` and all. Stripe's own library 
 first of several and one that is written otherwise; all of that is refused here.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

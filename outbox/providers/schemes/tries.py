@@ -1,7 +1,5 @@
 """How many secrets may be tried for one delivery: the sender is not known, and each secret costs a look at the body."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

@@ -132,9 +132,7 @@ async def test_a_savepoint_that_is_rolled_back_takes_the_key_with_it(shop: Shop,
 @CALLERS
 @pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
 @pytest.mark.parametrize("before", [None, "failed_retryable"])
-async def test_hazard_23_a_winner_after_the_snapshot_is_passed_on_as_a_retry(
-    shop: Shop, begin: Begin, before: str | None
-) -> None:
+async def test_hazard_23_a_winner_after_the_snapshot_is_retried(shop: Shop, begin: Begin, before: str | None) -> None:
     """The winner may be a new key or another retry of one at rest; the loser's transaction is run again, whole."""
     if before is not None:
         first = shop.once()

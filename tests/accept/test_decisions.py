@@ -105,9 +105,7 @@ def test_hazard_22_accept_waits_for_no_lock_of_a_daemon(
 @pytest.mark.parametrize("reason", list(Reason))
 @pytest.mark.parametrize(("state", "status"), [("failed_retryable", "held"), ("unknown", "unknown"),
                                                ("in_progress", "awaiting"), ("completed", None)])  # fmt: skip
-def test_hazard_29_what_a_client_hears_of_an_open_dead_letter(
-    shop: Shop, state: str, status: str | None, reason: Reason
-) -> None:
+def test_hazard_29_what_an_open_dead_letter_tells(shop: Shop, state: str, status: str | None, reason: Reason) -> None:
     intent = put(shop, state, status, None, reason)
     decision = shop.once()
     operators = {"rejected", "crashes_worker", "reconcile_exhausted", "not_settleable", "partial"}

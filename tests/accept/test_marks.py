@@ -42,9 +42,7 @@ def test_hazard_40_what_is_frozen_carries_deployment_and_key(shop_url: str) -> N
     assert json.loads(found[0])["metadata"] == {"deployment": ENVIRONMENT, "key": found[1]}
 
 
-def test_hazard_40_an_application_of_another_environment_accepts_nothing_that_it_would_mark_wrongly(
-    shop_url: str,
-) -> None:
+def test_hazard_40_an_application_of_another_environment_accepts_nothing_it_would_mark_wrongly(shop_url: str) -> None:
     """Its daemons do not start on this database; whoever only accepts would go on, under a mark that is nobody's."""
     shop = shop_of(shop_url, "staging")
     for _ in range(2):

@@ -321,9 +321,7 @@ def scripts(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("offline", [False, True])
-def test_what_is_there_already_is_not_done_again(
-    empty_database: str, server: str, template: str, scripts: Path, offline: bool
-) -> None:
+def test_it_does_nothing_twice(empty_database: str, server: str, template: str, scripts: Path, offline: bool) -> None:
     """From the product's schema to the next revision, and again."""
     runner.upgrade(empty_database, environment="test")
     with new_database(server, template=template) as command:
@@ -395,9 +393,7 @@ def test_a_newer_schema_is_left_alone(connection: Connection) -> None:
         upgrade_in(connection, environment="test")
 
 
-def test_it_waits_for_no_reader_and_leaves_their_patience_as_it_was(
-    empty_database: str, connection: Connection, scripts: Path
-) -> None:
+def test_it_waits_for_no_reader_and_keeps_timeouts(empty_database: str, connection: Connection, scripts: Path) -> None:
     runner.upgrade(empty_database, environment="test")
     with psycopg.connect(empty_database) as reader:
         reader.execute("SELECT count(*) FROM idem.idempotency_keys")
@@ -453,7 +449,5 @@ def test_an_ordinary_owner_of_a_database_needs_no_more(server: str, db_url: str)
         ("keys_by_intent", "index", {"schema_name": "idem", "table_name": "idempotency_keys"}, False),
     ],
 )
-def test_the_filter_hides_our_schema_and_nothing_else(
-    name: str | None, kind: str, parents: dict[str, str | None], seen: bool
-) -> None:
+def test_the_filter_hides_our_schema(name: str | None, kind: str, parents: dict[str, str | None], seen: bool) -> None:
     assert include_name(name, kind, parents) is seen

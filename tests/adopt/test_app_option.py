@@ -67,9 +67,7 @@ def idem(place: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("command", [("worker", "run"), ("run", "--single-process", "--no-api")], ids=" ".join)
-async def test_a_worker_makes_the_calls_and_tells_the_handlers(
-    place: Path, shop_url: str, bank: Bank, command: tuple[str, ...]
-) -> None:
+async def test_a_worker_serves_the_app(place: Path, shop_url: str, bank: Bank, command: tuple[str, ...]) -> None:
     # In a thread: the bank answers on this one.
     await asyncio.to_thread(_work, place, shop_url, command)
     assert len(bank.log.payments()) == 1
@@ -118,7 +116,7 @@ def accept(place: Path, url: str) -> None:
         ("broken:idem", "broken cannot be imported: ZeroDivisionError"),
     ],
 )
-def test_a_mistake_is_a_line_and_no_traceback(
+def test_a_mistake_is_one_line(
     place: Path, shop_url: str, app: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.joinpath("broken.py").write_text("1 / 0\n")

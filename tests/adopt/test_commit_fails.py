@@ -81,9 +81,7 @@ async def test_the_answer_cannot_be_read_after_the_commit(shop_url: str, idem_to
 
 
 @DRIVERS
-async def test_a_key_at_rest_goes_back_to_work_and_their_rows_are_not_written_twice(
-    shop_url: str, idem_toml: Path, bank: Bank, driver: str
-) -> None:
+async def test_a_key_at_rest_is_sent_without_new_rows(shop_url: str, idem_toml: Path, bank: Bank, driver: str) -> None:
     """Hazard 66: `reserve` is False for it, and the frozen request is sent."""
     idem, charge = define(idem_toml)
     app = build(charge, shop_url, driver=driver)

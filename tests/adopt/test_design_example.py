@@ -54,9 +54,7 @@ def example() -> str:
     return text.split("**Python** (`from idem import Idem`)")[1].split("```python\n")[1].split("```")[0]
 
 
-async def test_the_block_in_the_design_runs_as_it_stands(
-    shop_url: str, idem_toml: Path, bank: Bank, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_the_design_s_block(shop_url: str, idem_toml: Path, bank: Bank, monkeypatch: Any, tmp_path: Path) -> None:
     """With what it does not say: imports, a model, a session, and a body of the handler that can be seen."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IDEM_DATABASE_URL", shop_url)

@@ -50,9 +50,7 @@ def raising(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize("error", [Rude(), RudeError(), KeyboardInterrupt()])
-async def test_an_exception_that_cannot_be_told_takes_one_row_and_no_turn(
-    spine: Spine, application: Application, error: BaseException
-) -> None:
+async def test_a_rude_exception_takes_one_row(spine: Spine, application: Application, error: BaseException) -> None:
     intent = application.accepted()
     known = {"pay.keyed": operation("pay.keyed", "keyed", request=raising(error))}
     spine.catalogue = replace(spine.catalogue, operations=spine.catalogue.operations | known)
@@ -113,9 +111,7 @@ def test_who_is_torn_away_while_it_begins_leaves_no_lease_behind(book: Operation
     assert again(book, "k")
 
 
-async def test_a_task_that_is_cancelled_just_as_its_run_has_begun_leaves_no_lease_behind(
-    book: Operation[Parcel],
-) -> None:
+async def test_a_task_that_is_cancelled_as_its_run_has_begun_leaves_no_lease_behind(book: Operation[Parcel]) -> None:
     await asyncio.to_thread(warmed, book)
     began = asyncio.Event()
 

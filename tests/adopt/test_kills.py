@@ -44,9 +44,7 @@ async def send(to: Server, key: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-async def test_killed_at_every_statement_of_the_endpoint(
-    street: Street, shop_url: str, idem_toml: Path, bank: Bank, driver: str
-) -> None:
+async def test_killed_at_a_statement(street: Street, shop_url: str, idem_toml: Path, bank: Bank, driver: str) -> None:
     with street.server(shop_url, idem_toml, bank.url, driver) as healthy:
         assert (await send(healthy, "whole")).status_code == 202
         moments = healthy.moments()
@@ -77,9 +75,7 @@ async def test_killed_at_every_statement_of_the_endpoint(
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-async def test_killed_while_the_commit_is_on_its_way(
-    street: Street, shop_url: str, idem_toml: Path, bank: Bank, driver: str
-) -> None:
+async def test_killed_during_a_commit(street: Street, shop_url: str, idem_toml: Path, bank: Bank, driver: str) -> None:
     """The server commits, and nobody is there to hear it."""
     victims: list[int] = []
 

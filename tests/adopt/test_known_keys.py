@@ -73,9 +73,7 @@ async def told(face: Callable[..., Any], *given: Any) -> Answer:
 
 
 @pytest.mark.parametrize("name", FACES)
-async def test_a_completed_key_keeps_its_answer(
-    shop_url: str, tmp_path: Path, bank: Bank, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+async def test_a_key_keeps_its_answer(shop_url: str, tmp_path: Path, bank: Bank, monkeypatch: Any, name: str) -> None:
     monkeypatch.setenv("IDEM_DATABASE_URL", shop_url)
     face, path = FACES[name], tmp_path / "idem.toml"
     first: dict[str, Any] = {"inline": True, "model": Charge} if name == "inline" else {**TO_LEDGER, "model": Charge}
@@ -109,9 +107,7 @@ UNSERVED = {
 
 
 @pytest.mark.parametrize("name", FACES)
-async def test_a_key_at_rest_is_refused_where_nobody_would_make_its_call(
-    shop_url: str, tmp_path: Path, bank: Bank, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+async def test_a_key_at_rest_is_refused(shop_url: str, tmp_path: Path, bank: Bank, monkeypatch: Any, name: str) -> None:
     monkeypatch.setenv("IDEM_DATABASE_URL", shop_url)
     face, path = FACES[name], tmp_path / "idem.toml"
     first: dict[str, Any] = {"inline": True, "model": Charge} if name == "inline" else {**TO_LEDGER, "model": Charge}

@@ -39,9 +39,7 @@ def databases(server: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.process
-def test_the_page_is_followed_word_by_word(
-    databases: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_is_followed(databases: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = databases
     settings = BankSettings(log=None, durable=False, accounts=(BankAccount("main", "secret"),))
     monkeypatch.setenv("LEDGER_TOKEN", "secret")

@@ -21,9 +21,7 @@ CHARGE = Charge(amount=100, currency="eur")
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-async def test_fifty_requests_with_one_key_over_two_processes(
-    street: Street, shop_url: str, idem_toml: Path, bank: Bank, driver: str
-) -> None:
+async def test_fifty_requests_one_key(street: Street, shop_url: str, idem_toml: Path, bank: Bank, driver: str) -> None:
     with (
         street.server(shop_url, idem_toml, bank.url, driver) as one,
         street.server(shop_url, idem_toml, bank.url, driver) as other,
@@ -63,9 +61,7 @@ def test_two_keys_in_opposite_order_meet_without_a_deadlock(db_url: str, idem_to
     assert count(db_url, "idem.intents") == 2
 
 
-async def test_a_caller_that_keeps_its_transaction_open_holds_up_nobody(
-    shop_url: str, idem_toml: Path, bank: Bank
-) -> None:
+async def test_a_caller_that_keeps_its_transaction_open_delays_none(shop_url: str, idem_toml: Path, bank: Bank) -> None:
     idem, charge = define(idem_toml)
     engine = engine_of(shop_url)
     first, other = charge.begin(key="long"), charge.begin(key="other")

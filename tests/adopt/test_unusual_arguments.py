@@ -115,9 +115,7 @@ def test_params_come_back_as_they_were(desk: Desk, idem_toml: Path, params: Base
         (kinds(c=float("nan")), BodyInvalid, "nan"),
     ],
 )
-async def test_params_that_cannot_be_kept(
-    desk: Desk, idem_toml: Path, params: BaseModel, error: type[Exception], match: str
-) -> None:
+async def test_params_that_are_refused(desk: Desk, idem_toml: Path, params: BaseModel, error: Any, match: str) -> None:
     idem, effect = charging(idem_toml, type(params))
     with pytest.raises(error, match=match):
         submit(desk, effect, params)
@@ -195,9 +193,7 @@ async def test_a_handler_hears_of_what_the_endpoint_refused(desk: Desk, idem_tom
     assert desk.count("idem.handler_work") == 0
 
 
-async def test_a_caller_that_is_cancelled_as_its_inline_call_has_begun(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_caller_that_is_cancelled_as_its_inline_call_has_begun(desk: Desk, monkeypatch: Any) -> None:
     """The client hangs up: the block is never entered, so the lease must not be renewed for nobody."""
     monkeypatch.setenv("IDEM_DATABASE_URL", desk.url)
     monkeypatch.setenv("LEDGER_TOKEN", "x")

@@ -61,9 +61,7 @@ async def many(request: pytest.FixtureRequest, db_url: str, idem_toml: Path) -> 
 
 
 @DRIVERS
-async def test_who_waits_is_told_soon_after_it_has_settled(
-    shop_url: str, idem_toml: Path, bank: Bank, driver: str
-) -> None:
+async def test_who_waits_is_told_soon_after_settling(shop_url: str, idem_toml: Path, bank: Bank, driver: str) -> None:
     idem, charge = define(idem_toml)
     app = build(charge, shop_url, driver=driver)
     headers = {"Idempotency-Key": "k1"}

@@ -68,9 +68,7 @@ async def test_members_can_be_left_out_of_the_fingerprint(spine: Spine) -> None:
         ({"amount": 1, "security_code": 12}, "/security_code"),
     ],
 )
-async def test_hazard_38_card_data_is_refused_before_it_is_stored(
-    api: Client, spine: Spine, params: dict[str, Any], pointer: str
-) -> None:
+async def test_hazard_38_card_data_is_refused_unstored(api: Client, spine: Spine, params: Any, pointer: str) -> None:
     """With the pointer to it and never with its value; an operation may allow it knowingly."""
     response = await api.ask(json=params)
     assert (response.status_code, response.json()["code"]) == (422, "params_invalid")
@@ -96,9 +94,7 @@ async def test_what_is_no_card_data_passes(api: Client, params: dict[str, Any]) 
     assert (await api.ask(json=params)).status_code == 202
 
 
-async def test_a_key_that_looks_personal_is_counted_and_never_shown(
-    api: Client, spine: Spine, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_key_that_looks_personal_is_counted_and_never_shown(api: Client, spine: Spine, capsys: Any) -> None:
     key = "ada.lovelace@example.org"
     assert suspicious.kind(key) == "email"
     assert (await api.ask(key=key)).status_code == 202

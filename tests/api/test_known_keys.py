@@ -126,9 +126,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return kept
 
 
-async def test_nothing_is_read_before_the_token_and_no_more_of_a_new_key(
-    spine: Spine, before: bytes, read: list[int]
-) -> None:
+async def test_nothing_is_read_before_the_token_or_of_a_new_key(spine: Spine, before: bytes, read: list[int]) -> None:
     settings = ApiSettings(port=0, max_body=1000, strict_keys=True)
     async with client(spine, settings=settings) as api:
         nobody = await api.ask("k1", content=BODY, headers={**JSON, "Authorization": "Bearer wrong"})

@@ -53,9 +53,7 @@ async def test_a_tenant_finds_its_own_and_nobody_elses(api: Client, spine: Spine
     "query", [{"label": "order 1"}, {"reference": "pay_1"}, {"label": "order 1", "reference": "pay_1"}]
 )
 @pytest.mark.parametrize("scanned", [2, 3, 7])
-async def test_every_intent_is_on_some_page_however_few_a_page_looks_at(
-    api: Client, spine: Spine, monkeypatch: pytest.MonkeyPatch, query: dict[str, str], scanned: int
-) -> None:
+async def test_each_intent_is_on_a_page(api: Client, spine: Spine, monkeypatch: Any, query: Any, scanned: int) -> None:
     monkeypatch.setattr(tenant_search, "SCANNED", scanned)
     asked = [str(api.intent(await api.ask(key=f"k{number}"))) for number in range(7)]
     await labelled(spine)

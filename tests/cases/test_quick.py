@@ -33,7 +33,7 @@ PROMISES = {
         "races/test_races.py::test_contradicting_late_proofs_open_a_dead_letter_and_change_nothing",
     ),
     "P5": (
-        "doctor/test_queue.py::test_hazard_45_the_oldest_of_each_status_has_a_limit",
+        "doctor/test_queue.py::test_hazard_45_the_oldest_has_a_limit",
         "hazards/test_settling.py::test_hazard_45_the_age_of_everything_unsettled_is_a_metric",
     ),
 }

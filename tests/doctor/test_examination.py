@@ -117,9 +117,7 @@ async def test_a_fault_of_one_check_hides_no_other(desk: Desk, doctor: Doctor, m
     assert result.code == 1 and "Traceback" not in result.out + result.err
 
 
-async def test_a_locked_table_is_waited_for_a_moment_only(
-    desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_locked_table_delays_briefly(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a change of the schema that waits behind a dump (IB-157)."""
     monkeypatch.setattr(examination, "LOCK_TIMEOUT", 1)
     with psycopg.connect(desk.spine.url) as other:
@@ -157,9 +155,7 @@ async def test_a_url_that_is_none_is_an_error(desk: Desk, url: str) -> None:
     assert "u:p" not in result.out
 
 
-async def test_a_broken_configuration_is_named_and_the_rest_is_checked(
-    desk: Desk, doctor: Doctor, configuration: Path
-) -> None:
+async def test_a_broken_configuration_is_named_beside_the_rest(desk: Desk, doctor: Doctor, configuration: Path) -> None:
     await desk.held("h")
     edit(configuration, lambda text: text.replace('deadline = "2s"', 'deadline = "90s"'))
     del desk.environment["BANK_TOKEN"]
@@ -171,7 +167,7 @@ async def test_a_broken_configuration_is_named_and_the_rest_is_checked(
     assert not [each for each in found if each["check"] in ("unserved", "contracts")]
 
 
-async def test_without_a_configuration_the_database_is_checked(
+async def test_without_a_configuration_it_goes_on(
     desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     del desk.environment["IDEM_CONFIG"]
@@ -182,9 +178,7 @@ async def test_without_a_configuration_the_database_is_checked(
     assert [each["level"] for each in found if each["check"] == "queue"] == ["ok"]
 
 
-async def test_contracts_that_cannot_settle_or_were_never_checked(
-    desk: Desk, doctor: Doctor, configuration: Path
-) -> None:
+async def test_contracts_that_cannot_settle_or_are_unchecked(desk: Desk, doctor: Doctor, configuration: Path) -> None:
     await doctor.finds("contracts", "warning", "last verified")
     old = date.today() - timedelta(days=DoctorSettings().verified // 86400 + 2)
     edit(configuration, lambda text: text.replace("[providers.keyed]\n", f'[providers.keyed]\nverified = "{old}"\n'))

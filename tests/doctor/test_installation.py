@@ -65,9 +65,7 @@ async def test_a_role_that_may_not_look_hears_that_it_may_not(as_daemon: Desk, r
     assert result.code == 1 and "idem db grant" in result.out
 
 
-async def test_a_role_that_may_not_use_the_schema_is_told_which_command_gives_it(
-    as_daemon: Desk, role: str, doctor: Doctor
-) -> None:
+async def test_a_role_without_the_schema_is_told_the_command(as_daemon: Desk, role: str, doctor: Doctor) -> None:
     run(as_daemon.spine.url, f"REVOKE USAGE ON SCHEMA idem FROM {role}")
     found = await doctor.finds("schema", "error", "permission denied for schema idem")
     assert "idem db grant" in found["do"] and "--as daemon" in found["do"] and "pg_monitor" not in found["do"]
@@ -100,9 +98,7 @@ async def test_a_superuser_is_a_warning(doctor: Doctor) -> None:
     assert [each["level"] for each in await doctor("rights")] == ["warning"]
 
 
-async def test_old_transactions_of_others_are_hidden_without_pg_monitor(
-    as_daemon: Desk, role: str, doctor: Doctor
-) -> None:
+async def test_transactions_of_others_are_hidden_without_pg_monitor(as_daemon: Desk, role: str, doctor: Doctor) -> None:
     assert [each["level"] for each in await doctor("snapshot")] == ["ok"]
     run(as_daemon.spine.url, f"REVOKE pg_monitor FROM {role}")
     found = await doctor.finds("snapshot", "warning", role)
@@ -118,9 +114,7 @@ async def test_old_transactions_of_others_are_hidden_without_pg_monitor(
         (["DROP SCHEMA idem CASCADE"], "has no idem schema", "do not upgrade it"),
     ],
 )
-async def test_another_schema_is_one_error_and_not_twenty(
-    desk: Desk, doctor: Doctor, statements: list[str], what: str, do: str
-) -> None:
+async def test_a_bad_schema_is_one_error(desk: Desk, doctor: Doctor, statements: list[str], what: str, do: str) -> None:
     await desk.spine.database.close()
     run(desk.spine.url, *statements)
     found = await doctor()
@@ -146,9 +140,7 @@ async def test_the_wrong_environment_is_an_error(desk: Desk, doctor: Doctor) -> 
         ("timeline = timeline - 1", "synchronous", "warning"),
     ],
 )
-async def test_hazard_5_another_database_is_found_before_daemons_take_it_over(
-    desk: Desk, doctor: Doctor, change: str, durability: str, level: str
-) -> None:
+async def test_hazard_5_another_database(desk: Desk, doctor: Doctor, change: str, durability: str, level: str) -> None:
     assert [each["level"] for each in await doctor("identity")] == ["ok"]
     desk.environment["IDEM_DATABASE_DURABILITY"] = durability
     run(desk.spine.url, f"UPDATE idem.installation SET {change}")
@@ -196,9 +188,7 @@ async def test_ib_048_dead_rows_are_counted(desk: Desk, doctor: Doctor) -> None:
     run(desk.spine.url, "VACUUM idem.proofs")
 
 
-async def test_a_transaction_that_stays_open_is_named_with_its_process(
-    desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_open_transaction_is_named(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DoctorSettings, "snapshot", 0.2)
     with psycopg.connect(desk.spine.url, application_name="report") as other:
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -8,9 +8,7 @@ from fix_desk import Desk
 from idem.cli.doctor import locks
 
 
-async def test_a_session_that_holds_rows_is_named_until_it_ends(
-    desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_session_that_holds_rows_is_named(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "PATIENCE", 0.0)
     await desk.pending("k")
     assert [each["level"] for each in await doctor("locks")] == ["ok"]

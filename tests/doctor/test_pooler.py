@@ -42,9 +42,7 @@ async def test_a_line_that_keeps_sessions_is_in_order(desk: Desk, doctor: Doctor
         assert [each["level"] for each in await doctor("pooler", "notify")] == ["ok"]
 
 
-async def test_a_line_that_goes_dead_in_the_middle_is_a_finding(
-    desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_line_that_goes_dead_is_a_finding(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the server has answered a while, nothing comes back any more; the line stays open."""
     monkeypatch.setattr(examination, "CHECK_TIMEOUT", 3.0)
     monkeypatch.setattr(examination, "CONNECT_TIMEOUT", 1)

@@ -26,9 +26,7 @@ LANE = (
         ("held", 7 * DAY, "held: the oldest of 1 row is held for"),
     ],
 )
-async def test_hazard_45_the_oldest_of_each_status_has_a_limit(
-    desk: Desk, doctor: Doctor, make: str, limit: float, what: str
-) -> None:
+async def test_hazard_45_the_oldest_has_a_limit(desk: Desk, doctor: Doctor, make: str, limit: float, what: str) -> None:
     await getattr(desk, make)("k")
     await desk.spine.advance(limit - (230 if make == "unknown" else 30))
     assert [each["level"] for each in await doctor("queue")] == ["ok"]
@@ -41,9 +39,7 @@ async def test_hazard_45_the_oldest_of_each_status_has_a_limit(
         assert [each["level"] for each in await doctor("queue")] == ["ok"]
 
 
-async def test_many_rows_of_one_kind_do_not_hide_the_others(
-    desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_rows_of_one_kind_hide_no_other(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows at rest grow old and stay: the doctor must still see a claim, a queue and an unknown behind them."""
     monkeypatch.setattr(queue, "MOST", 3)
     kinds = ("held", "awaiting", "live", "pending")
@@ -111,9 +107,7 @@ Edit = Callable[[str], str]
         ),
     ],
 )
-async def test_hazard_8_rows_that_are_not_configured_any_more_are_named(
-    desk: Desk, doctor: Doctor, configuration: Path, change: Edit, why: str
-) -> None:
+async def test_hazard_8_unserved_rows(desk: Desk, doctor: Doctor, configuration: Path, change: Edit, why: str) -> None:
     """IB-041: a row whose provider is not configured stays visible, and it is said why."""
     await desk.unknown("u")
     await desk.pending("p")
@@ -131,9 +125,7 @@ async def test_hazard_33_rows_of_a_newer_format_are_named(desk: Desk, doctor: Do
     await doctor.finds("unserved", "error", "format 9")
 
 
-async def test_an_operation_that_moved_to_another_account_leaves_its_rows_behind(
-    desk: Desk, doctor: Doctor, configuration: Path
-) -> None:
+async def test_an_operation_that_moved_leaves_its_rows_behind(desk: Desk, doctor: Doctor, configuration: Path) -> None:
     await desk.pending("p")
 
     def move(text: str) -> str:
@@ -156,9 +148,7 @@ async def test_calls_that_are_refused_for_our_configuration_are_an_error(desk: D
     assert "keyed/keyed" in found["what"] and "restart the workers" in found["do"]
 
 
-async def test_a_real_refusal_of_our_credentials_is_found_and_over_when_it_is_mended(
-    desk: Desk, doctor: Doctor
-) -> None:
+async def test_a_refusal_of_our_credentials_is_found_and_over_when_it_is_mended(desk: Desk, doctor: Doctor) -> None:
     accounts = desk.spine.catalogue.providers["keyed"].accounts
     good, bad = accounts["keyed"].credentials["authorization"], "Bearer wrong"
     await desk.pending("k")

@@ -101,9 +101,7 @@ class Ahead(datetime):
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(2, "ok"), (8, "warning"), (60, "error"), (-60, "error")])
-async def test_a_clock_that_differs_is_found(
-    doctor: Doctor, monkeypatch: pytest.MonkeyPatch, seconds: int, level: str
-) -> None:
+async def test_a_wrong_clock_is_said(doctor: Doctor, monkeypatch: pytest.MonkeyPatch, seconds: int, level: str) -> None:
     """A tenth of the shortest pause_allowance (2 min in this configuration) is an error."""
     monkeypatch.setattr(Ahead, "by", timedelta(seconds=seconds))
     monkeypatch.setattr(clocks, "datetime", Ahead)

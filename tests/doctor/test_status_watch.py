@@ -76,9 +76,7 @@ async def test_without_a_terminal_it_prints_blocks_with_a_line_between(desk: Des
 
 
 @pytest.mark.parametrize("how", ["refused", "silent"])
-async def test_it_says_that_the_database_is_away_and_goes_on(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+async def test_it_says_the_database_is_away_and_goes_on(desk: Desk, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     swallow = False
 
     def watcher(_number: int, _direction: Direction, _data: bytes) -> ProxyVerdict:

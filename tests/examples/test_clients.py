@@ -174,9 +174,7 @@ async def test_a_time_out_is_sent_again_with_the_same_key(line: Line, spine: Spi
 
 
 @SENDERS
-async def test_a_database_that_is_away_is_waited_for(
-    line: Line, spine: Spine, superuser_url: str, send: Sender
-) -> None:
+async def test_a_database_that_is_away_is_awaited(line: Line, spine: Spine, superuser_url: str, send: Sender) -> None:
     name = spine.url.partition("?")[0].rpartition("/")[2]
     with psycopg.connect(superuser_url, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")

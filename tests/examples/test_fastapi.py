@@ -50,9 +50,7 @@ def test_a_retried_order_is_one_order(shop: httpx.Client) -> None:
     assert place(shop, "o2") == place(shop, "o2")
 
 
-def test_a_payment_that_needs_its_customer_answers_at_once_and_is_settled_by_the_banks_event(
-    town: Town, shop: httpx.Client
-) -> None:
+def test_a_payment_that_needs_its_customer_is_settled_by_the_banks_event(town: Town, shop: httpx.Client) -> None:
     order, before = place(shop, "o3"), town.effects()
     town.bank.script(None, ["requires_action:120"])
     waits = pay(shop, order, "p3", Prefer="wait=1")

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,9 +72,7 @@ def left_of(*marks: str) -> dict[int, str]:
 
 
 @contextlib.asynccontextmanager
-async def command(
-    *arguments: str, env: Mapping[str, str], cwd: Path | None = None, prefix: tuple[str, ...] = ()
-) -> AsyncIterator[Command]:
+async def command(*arguments: str, env: Any, cwd: Path | None = None, prefix: Any = ()) -> AsyncIterator[Command]:
     """`idem` with these arguments; killed if the test leaves it behind."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("IDEM_")}
     pipe = asyncio.subprocess.PIPE

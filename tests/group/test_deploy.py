@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -194,9 +194,7 @@ def test_a_fresh_clone_has_every_file_that_compose_binds() -> None:
 
 
 @pytest.mark.process
-async def test_the_roles_of_compose_pay_at_its_bank(
-    db_url: str, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
-) -> None:
+async def test_the_roles_of_compose_pay_at_its_bank(db_url: str, tmp_path: Path, unused_tcp_port_factory: Any) -> None:
     """Every command of the file, with the file's configuration; only hosts and ports are this machine's."""
     bank, api = unused_tcp_port_factory(), unused_tcp_port_factory()
     for target, file in bound():

@@ -56,9 +56,7 @@ async def test_everything_runs_and_ends_with_0(desk: Desk, unused_tcp_port: int,
 
 
 @pytest.mark.parametrize(("supervised", "quiet"), [(True, 60), (False, 60 + 120)])
-async def test_the_supervisors_word_spares_the_pause_allowance(
-    desk: Desk, unused_tcp_port: int, linux: None, supervised: bool, quiet: int
-) -> None:
+async def test_a_supervisors_word(desk: Desk, unused_tcp_port: int, linux: None, supervised: bool, quiet: int) -> None:
     """The same crash in the middle of the same call: known to be dead, the worker may act for its flight limit only."""
     began, release = held(desk)
     intent = await desk.pending("k")
@@ -94,9 +92,7 @@ def started_again(group: Command, name: str, before: int) -> bool:
     return group.children().get(name, before) != before
 
 
-async def test_a_death_is_put_on_record_during_an_outage_afterwards_and_only_of_this_life(
-    desk: Desk, unused_tcp_port: int, db_url: str, linux: None
-) -> None:
+async def test_a_death_in_an_outage_is_recorded(desk: Desk, unused_tcp_port: int, db_url: str, linux: None) -> None:
     """Pids come again: a row of an older daemon with this host and pid, perhaps on another machine, stays open.
 
     The end of the terminal ends it all.
@@ -138,9 +134,7 @@ async def reaped(desk: Desk, pid: int) -> bool:
     return len(rows) == 1
 
 
-async def test_ib_168_169_sigterm_finishes_what_runs_and_begins_nothing(
-    desk: Desk, unused_tcp_port: int, linux: None
-) -> None:
+async def test_ib_168_169_sigterm_finishes_what_runs_alone(desk: Desk, unused_tcp_port: int, linux: None) -> None:
     take_their_time(desk)
     intents = [await desk.pending(f"k{n}") for n in range(40)]
     began, release = held(desk)
@@ -180,9 +174,7 @@ async def test_ib_172_a_second_signal_changes_nothing(desk: Desk, unused_tcp_por
     assert left_of(f"parent_watch {group.pid} ") == {}
 
 
-async def test_the_daemons_do_not_outlive_a_supervisor_that_is_killed(
-    desk: Desk, unused_tcp_port: int, linux: None
-) -> None:
+async def test_the_daemons_do_not_outlive_a_killed_supervisor(desk: Desk, unused_tcp_port: int, linux: None) -> None:
     """They finish their calls first: what a supervisor dies of is no reason for an unknown."""
     intent = await desk.pending("k")
     began, release = held(desk)
@@ -236,9 +228,7 @@ async def test_a_daemon_that_cannot_start_waits_longer_each_time(desk: Desk, unu
         assert await group.stop() == 0
 
 
-def test_a_folder_of_metrics_goes_with_its_supervisor_or_a_while_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_metrics_goes_with_its_supervisor_or_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     old, young = tmp_path / "idem-metrics-old", tmp_path / "idem-metrics-young"
     for folder in (old, young):
@@ -253,7 +243,7 @@ def test_a_folder_of_metrics_goes_with_its_supervisor_or_a_while_after_it(
     assert list(tmp_path.iterdir()) == [young]
 
 
-async def test_a_taken_port_is_said_before_anything_starts(desk: Desk, linux: None) -> None:
+async def test_a_taken_port_is_said(desk: Desk, linux: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with command("run", "--port", str(port), env=desk.environment) as group:
@@ -262,9 +252,7 @@ async def test_a_taken_port_is_said_before_anything_starts(desk: Desk, linux: No
     assert not group.named("process_started")
 
 
-async def test_a_database_without_the_schema_is_said_once(
-    desk: Desk, server: str, unused_tcp_port: int, linux: None
-) -> None:
+async def test_a_missing_schema_is_said_once(desk: Desk, server: str, unused_tcp_port: int, linux: None) -> None:
     environment = desk.environment | {"IDEM_DATABASE_URL": server}
     async with command("run", "--port", str(unused_tcp_port), env=environment) as group:
         assert await group.end() in (1, 2)
@@ -272,9 +260,7 @@ async def test_a_database_without_the_schema_is_said_once(
     assert "process_started" not in group.said
 
 
-async def test_ib_167_as_process_1_it_stops_on_sigterm_and_buries_orphans(
-    desk: Desk, unused_tcp_port: int, linux: None
-) -> None:
+async def test_ib_167_as_process_1_it_stops_and_buries_orphans(desk: Desk, unused_tcp_port: int, linux: None) -> None:
     unshare = ("unshare", "--pid", "--fork", "--kill-child")
     tried = await asyncio.create_subprocess_exec(*unshare, "true", stderr=asyncio.subprocess.DEVNULL)
     if await tried.wait():

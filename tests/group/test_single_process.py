@@ -27,9 +27,7 @@ def children(process: Command) -> str:
     return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
 
 
-async def test_one_process_is_all_daemons_and_ends_with_0(
-    desk: Desk, unused_tcp_port: int, tmp_path: Path, linux: None
-) -> None:
+async def test_one_process_is_all_daemons(desk: Desk, unused_tcp_port: int, tmp_path: Path, linux: None) -> None:
     """All four give signs of life, `doctor` finds them, `/metrics` shows all; a folder for metrics stays empty."""
     folder = tmp_path / "metrics"
     folder.mkdir()
@@ -67,9 +65,7 @@ async def test_one_process_is_all_daemons_and_ends_with_0(
     assert "Traceback" not in process.said
 
 
-async def test_sigterm_finishes_what_runs_and_begins_nothing(
-    desk: Desk, unused_tcp_port_factory: Callable[[], int], linux: None
-) -> None:
+async def test_sigterm_finishes_what_runs(desk: Desk, unused_tcp_port_factory: Callable[[], int], linux: None) -> None:
     """IB-168. Meanwhile the probe says that this process lives, and is not ready."""
     port, probed = unused_tcp_port_factory(), unused_tcp_port_factory()
     take_their_time(desk)
@@ -93,9 +89,7 @@ async def test_sigterm_finishes_what_runs_and_begins_nothing(
 
 
 @pytest.mark.parametrize("event", ["received", "acted"])
-async def test_a_crash_of_all_loses_nothing_and_does_nothing_twice(
-    desk: Desk, unused_tcp_port: int, linux: None, event: str
-) -> None:
+async def test_a_crash_of_all_loses_nothing(desk: Desk, unused_tcp_port: int, linux: None, event: str) -> None:
     """Killed in the middle of calls, before and after the bank has acted, and started again."""
     take_their_time(desk)
     began, over = asyncio.Event(), asyncio.Event()
@@ -148,9 +142,7 @@ Sweeper.run = run
 '''
 
 
-async def test_a_daemon_that_fails_ends_all_when_the_others_have_finished(
-    desk: Desk, unused_tcp_port: int, tmp_path: Path, linux: None
-) -> None:
+async def test_a_daemon_that_fails_ends_all(desk: Desk, unused_tcp_port: int, tmp_path: Path, linux: None) -> None:
     take_their_time(desk)
     (tmp_path / "broken.py").write_text(BROKEN)
     began, release = held(desk)
@@ -176,9 +168,7 @@ async def test_a_daemon_that_fails_ends_all_when_the_others_have_finished(
 
 @pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize("option", ["--port", "--metrics-port"])
-async def test_a_taken_port_is_said_before_anything_starts(
-    desk: Desk, unused_tcp_port: int, linux: None, single: bool, option: str
-) -> None:
+async def test_a_taken_port_is_said(desk: Desk, unused_tcp_port: int, linux: None, single: bool, option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         free = ("--port", str(unused_tcp_port)) if option != "--port" else ()

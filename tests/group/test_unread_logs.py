@@ -39,9 +39,7 @@ async def test_a_group_whose_log_nobody_reads_any_more_goes_on(desk: Desk, unuse
 
 
 @pytest.mark.process
-async def test_a_death_is_not_put_on_record_for_the_same_pid_of_another_container(
-    desk: Desk, unused_tcp_port: int, db_url: str
-) -> None:
+async def test_a_death_is_not_recorded_for_a_pid_elsewhere(desk: Desk, unused_tcp_port: int, db_url: str) -> None:
     """Containers in the host's network share its name, and each counts its pids from 1: the younger one is alive."""
     async with command("run", "--port", str(unused_tcp_port), "--log", "json", env=desk.environment) as group:
         await until(lambda: "worker-1" in group.children())

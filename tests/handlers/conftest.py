@@ -51,9 +51,7 @@ class House:
         with psycopg.connect(self.url, row_factory=dict_row) as opened:
             yield opened
 
-    async def settled(
-        self, *functions: Callable[..., Any], params: str = "{}", read: Any = None, **options: Any
-    ) -> UUID:
+    async def settled(self, *functions: Any, params: str = "{}", read: Any = None, **options: Any) -> UUID:
         """An intent that settles when these handlers are known, and that they have been told of."""
         async with self.runner(self.handlers(*functions, read=read), **options) as runner:
             await runner.run_once()

@@ -167,9 +167,7 @@ ENDS = (commits, commits_and_hides, rolls_back, begins, commits_below, closes, c
 
 
 @pytest.mark.parametrize("function", ENDS, ids=lambda f: f.__name__)
-async def test_a_handler_that_ends_the_transaction_is_told_loudly_and_leaves_nothing(
-    house: House, function: Any
-) -> None:
+async def test_a_handler_that_ends_the_transaction_is_told_and_leaves_nothing(house: House, function: Any) -> None:
     assert house.orders(await house.settled(function, calm)) == [("calm", 1)]
     (letter,) = house.letters()
     assert letter["details"]["error"] == "OwnTransaction" and letter["details"]["attempts"] == 1

@@ -48,9 +48,7 @@ async def test_what_a_worker_settles_wakes_its_handlers(spine: Spine) -> None:
     assert heard == accepted
 
 
-async def test_no_statement_of_an_idle_installation_runs_more_than_once_a_second_and_lane(
-    spine: Spine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_idle_statement_runs_once_a_second_and_lane(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Counter[str] = Counter()
     execute = psycopg.AsyncCursor.execute
 

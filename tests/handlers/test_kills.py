@@ -39,9 +39,7 @@ async def registered(house: House) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_process_that_dies_in_a_turn_has_done_all_of_it_or_nothing(
-    house: House, point: str, asynchronous: bool
-) -> None:
+async def test_a_process_that_dies_in_a_turn_did_all_or_nothing(house: House, point: str, asynchronous: bool) -> None:
     await registered(house)
     intent = house.intent("completed", "later_fact")
     process = start(house, point, asynchronous=asynchronous)

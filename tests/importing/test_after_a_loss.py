@@ -27,9 +27,7 @@ async def restored(desk: Desk, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["a person says it", "a daemon notices it"])
 @pytest.mark.parametrize("state", ["queued", "failed"])
-async def test_what_was_sent_after_the_backup_is_not_sent_again_as_new(
-    desk: Desk, tmp_path: Path, how: str, state: str
-) -> None:
+async def test_what_was_sent_after_the_backup_is_not_resent(desk: Desk, tmp_path: Path, how: str, state: str) -> None:
     assert (await taken(desk, tmp_path, line("k1", "queued"))).code == 0
     assert await desk.spine.works() == 1
     await restored(desk, how)

@@ -41,7 +41,7 @@ def configured(configuration: Path, *changes: tuple[str, str]) -> None:
     ],
     ids=["replay", "by_key", "by_reference"],
 )
-async def test_a_reference_alone_is_refused_where_the_provider_is_asked_by_the_key(
+async def test_a_reference_alone_is_refused_for_a_key(
     desk: Desk, configuration: Path, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
     configured(configuration, *changes)
@@ -50,9 +50,7 @@ async def test_a_reference_alone_is_refused_where_the_provider_is_asked_by_the_k
     assert await desk.spine.all("SELECT FROM idem.intents") == []
 
 
-async def test_a_reference_alone_is_enough_where_only_the_look_up_by_id_settles(
-    desk: Desk, configuration: Path, tmp_path: Path
-) -> None:
+async def test_a_reference_alone_is_enough_for_look_ups_by_id(desk: Desk, configuration: Path, tmp_path: Path) -> None:
     spine = desk.spine
     configured(configuration, REPLAY)
     async with httpx.AsyncClient(base_url=spine.bank.url) as client:

@@ -23,9 +23,7 @@ class Counted(BytesIO):
 
 
 @pytest.mark.parametrize("times", [1, 4, 16])
-async def test_of_a_line_that_is_too_long_its_beginning_is_read_and_the_next_line_counts(
-    desk: Desk, times: int
-) -> None:
+async def test_of_a_line_that_is_too_long_its_start_is_read_and_the_next_line_counts(desk: Desk, times: int) -> None:
     file = Counted(b"x" * (times * (records.LINE_LIMIT + 2)) + b"\n" + written(line("k1", "queued")).encode())
     found = await desk.spine.run(takeover.check, desk.spine.catalogue, file)
     assert (found.lines, found.wrong, dict(found.new)) == (2, 1, {"queued": 1})
@@ -33,9 +31,7 @@ async def test_of_a_line_that_is_too_long_its_beginning_is_read_and_the_next_lin
     assert file.largest <= records.LINE_LIMIT + 2
 
 
-async def test_a_batch_holds_one_line_more_than_the_limit_of_a_line(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_batch_holds_a_line_more_than_the_limit_of_a_line(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many lines of whatever size: at n and 4n lines the largest batch is the same."""
     monkeypatch.setattr(batches, "BATCH_BYTES", 4_000)
     for count in (10, 40):

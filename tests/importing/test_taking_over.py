@@ -38,9 +38,7 @@ async def intent_of(desk: Desk, key: str = "k1") -> UUID:
 
 
 @pytest.mark.parametrize(("written", "hint"), [("pay.keyd", "Did you mean pay.keyed?"), ("zzz", "Known: pay.keyed")])
-async def test_an_operation_that_is_misspelt_is_named_with_what_there_is(
-    desk: Desk, tmp_path: Path, written: str, hint: str
-) -> None:
+async def test_a_misspelt_operation_is_named_with_others(desk: Desk, tmp_path: Path, written: str, hint: str) -> None:
     """Nothing of it is in the database, so nothing is said of rows there."""
     for options in (WHY, ("--dry-run",)):
         done = await taken(desk, tmp_path, line("k1") | {"operation": written}, options=options)
@@ -139,9 +137,7 @@ async def test_without_its_bytes_a_call_in_flight_is_only_asked_about(desk: Desk
 
 
 @pytest.mark.parametrize("ago", [HOUR, timedelta(days=3)])
-async def test_after_a_word_the_memory_still_counts_from_the_first_send(
-    desk: Desk, tmp_path: Path, ago: timedelta
-) -> None:
+async def test_after_a_word_the_memory_counts_from_the_first_send(desk: Desk, tmp_path: Path, ago: timedelta) -> None:
     """The intent was created only at the import: counted from there the provider would remember for a day more."""
     key = str(uuid4())
     _, request = await sent_before(desk, key)

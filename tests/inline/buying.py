@@ -1,6 +1,6 @@
 """Inline operations over the spine's bank: the caller's own code pays there, and reports how that ended."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +22,7 @@ from idem.outbox.inline import InlineRun, InlineRuns
 from idem.outbox.providers.local import LocalProvider
 from idem.outcomes import Pending, Refused, Succeeded
 from idem.sweeper.daemon import SweepResult
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Proxy
 
 INLINE: dict[str, Any] = {"kind": "inline", "redrive": "none", "retry": "client", "lease": 30.0}
 
@@ -115,9 +115,7 @@ class Shop:
 
 
 @asynccontextmanager
-async def behind(
-    spine: Spine, watch: Callable[[int, Direction, bytes], ProxyVerdict], *, lease: float = 30.0, **options: Any
-) -> AsyncIterator[Shop]:
+async def behind(spine: Spine, watch: Any, *, lease: float = 30.0, **options: Any) -> AsyncIterator[Shop]:
     """A shop whose line to the database is watched; its daemons have their own."""
     spine.catalogue = buying(spine.bank.url, lease=lease)
     timeouts = Timeouts(connect=2, statement=5)

@@ -163,9 +163,7 @@ async def is_swept(shop: Shop) -> bool:
     return (await shop.sweep()).to_unknown > 0
 
 
-async def test_a_caller_that_was_stopped_for_longer_than_its_lease_knows_that_it_is_lost(
-    shop: Shop, callers: Any
-) -> None:
+async def test_a_caller_that_was_stopped_for_longer_than_its_lease_knows_that_it_lost(shop: Shop, callers: Any) -> None:
     """Hazard 1: what `remaining` is for. In real time, with real renewals before and after."""
     one = callers("keyed", lease=3.0)
     await one.hear()
@@ -193,9 +191,7 @@ async def stopped_swept_and_taken_up(shop: Shop, one: Caller) -> tuple[UUID, Inl
 
 
 @pytest.mark.quick
-async def test_hazard_11_a_caller_that_wakes_after_the_other_has_completed_changes_no_answer(
-    shop: Shop, callers: Any
-) -> None:
+async def test_hazard_11_a_caller_that_wakes_after_completion_changes_no_answer(shop: Shop, callers: Any) -> None:
     """A provider that knows no keys, a caller that does not look at `remaining`: two effects, and somebody hears."""
     one = callers("keyless")
     intent, second = await stopped_swept_and_taken_up(shop, one)
@@ -212,9 +208,7 @@ async def test_hazard_11_a_caller_that_wakes_after_the_other_has_completed_chang
     assert len(await shop.ends(intent)) == 2
 
 
-async def test_hazard_11_a_caller_that_wakes_while_the_other_holds_the_key_takes_nothing_from_it(
-    shop: Shop, callers: Any
-) -> None:
+async def test_hazard_11_a_caller_that_wakes_as_another_holds_the_key_takes_nothing(shop: Shop, callers: Any) -> None:
     one = callers("keyless")
     intent, second = await stopped_swept_and_taken_up(shop, one)
     outcome = await shop.pay(second, "keyless")

@@ -102,9 +102,7 @@ async def test_what_is_refused_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_everything_stands_or_falls_with_the_caller_s_transaction(
-    application: Application, level: IsolationLevel
-) -> None:
+def test_everything_stands_or_falls_with_its_transaction(application: Application, level: IsolationLevel) -> None:
     with psycopg.connect(application.url) as connection:
         connection.isolation_level = level
         connection.execute("CREATE TABLE orders (id text PRIMARY KEY)")
@@ -134,9 +132,7 @@ def test_a_savepoint_that_is_rolled_back_takes_its_key_with_it(application: Appl
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_hazard_23_two_sessions_with_one_key_one_wins_and_nobody_waits(
-    application: Application, level: IsolationLevel
-) -> None:
+def test_hazard_23_of_two_sessions_one_wins_and_nobody_waits(application: Application, level: IsolationLevel) -> None:
     with psycopg.connect(application.url) as first, psycopg.connect(application.url) as second:
         first.isolation_level = second.isolation_level = level
         second.execute("SET statement_timeout = '5s'")
@@ -183,9 +179,7 @@ GRANT EXECUTE ON FUNCTION idem.accept(text, text, text, json, boolean) TO {0};
 """
 
 
-def test_a_role_accepts_for_its_tenants_alone_and_reads_no_table(
-    application: Application, roles: tuple[str, str]
-) -> None:
+def test_a_role_accepts_for_its_tenants_and_reads_no_table(application: Application, roles: tuple[str, str]) -> None:
     login, group = roles
     url = application.url.replace("postgres@", f"{login}@")
     with psycopg.connect(application.url, autocommit=True) as owner:

@@ -65,9 +65,7 @@ SELECT idem.fingerprint(%s, CASE WHEN cardinality(%s::text[]) > 0
 @example("pay", {"a": {"b": 1e-7, "c": 2}, "b": [{"a": 1}, 2]}, ["/a/c", "/b/0/a", "/b/-1", "/b/1", "/x/y"])
 @example("pay", [{"a": 1}, {"a": 2}], ["/-1/a", "/01/a", "/1/a"])
 @example("pay", {"a": "text", "b": None}, ["/a/0", "/b/0", "/b"])
-def test_hazard_70_the_fingerprint_is_python_s(
-    connection: Connection, operation: str, params: Any, left_out: list[str]
-) -> None:
+def test_hazard_70_the_fingerprint(connection: Connection, operation: str, params: Any, left_out: list[str]) -> None:
     text = json.dumps(params)
     found = one(connection, FINGERPRINT, operation, left_out, text, left_out, text)
     assert found == keys.fingerprint(operation, without(params, tuple(left_out)))

@@ -65,9 +65,7 @@ async def drained(freezer: Freezer, spine: Spine, intents: list[Any]) -> set[Any
     return found
 
 
-async def test_large_params_are_rendered_one_after_the_other(
-    spine: Spine, application: Application, checks: Checks
-) -> None:
+async def test_large_params_are_rendered_in_turn(spine: Spine, application: Application, checks: Checks) -> None:
     intents = [application.accepted(f"k{n}", MANY) for n in range(8)]
     assert await drained(Freezer(spine.database, spine.catalogue), spine, intents) == {"pending"}
     assert (checks.most, checks.begun) == (1, 8)
@@ -79,9 +77,7 @@ async def test_small_params_wait_for_no_other(spine: Spine, application: Applica
     assert await drained(Freezer(spine.database, spine.catalogue), spine, intents) == {"pending"}
 
 
-async def test_a_check_that_outlasts_the_lock_goes_on_and_its_result_counts(
-    spine: Spine, application: Application, checks: Checks
-) -> None:
+async def test_the_result_of_a_check_outlasts_the_lock(spine: Spine, application: Application, checks: Checks) -> None:
     """On a busy machine good params take longer than a row may be locked: they wait, and are checked once."""
     free = threading.Event()
     checks.last_until = free.is_set
@@ -100,9 +96,7 @@ async def test_a_check_that_outlasts_the_lock_goes_on_and_its_result_counts(
     assert (checks.most, checks.begun) == (1, 3)
 
 
-async def test_a_result_that_comes_late_is_taken_at_once(
-    spine: Spine, application: Application, checks: Checks
-) -> None:
+async def test_a_result_that_is_late_is_taken_at_once(spine: Spine, application: Application, checks: Checks) -> None:
     """Not at the next pass, which is an hour away here."""
     free, stop = threading.Event(), asyncio.Event()
     checks.last_until = free.is_set
@@ -124,9 +118,7 @@ async def test_a_result_that_comes_late_is_taken_at_once(
         await running
 
 
-async def test_small_params_do_not_wait_while_a_large_one_is_checked(
-    spine: Spine, application: Application, checks: Checks
-) -> None:
+async def test_small_params_do_not_wait_for_a_large_one(spine: Spine, application: Application, checks: Checks) -> None:
     """Many transactions of small ones pass while the check of one large row goes on."""
     free = threading.Event()
     spine.know("pay.keyless", "keyless", request=usual)
@@ -142,9 +134,7 @@ async def test_small_params_do_not_wait_while_a_large_one_is_checked(
     assert await drained(freezer, spine, [large]) == {"pending"}
 
 
-async def test_a_slow_check_takes_nothing_from_the_time_of_the_code(
-    spine: Spine, application: Application, checks: Checks
-) -> None:
+async def test_a_slow_check_takes_no_time_from_the_code(spine: Spine, application: Application, checks: Checks) -> None:
     """The wait for a small row ends while its code has just begun: the row waits, and its result counts."""
     free, begun = threading.Event(), time.monotonic()
 
@@ -166,9 +156,7 @@ async def test_a_slow_check_takes_nothing_from_the_time_of_the_code(
     assert await spine.letters(intent) == []
 
 
-async def test_a_check_without_end_is_a_dead_letter(
-    spine: Spine, application: Application, checks: Checks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_check_without_end(spine: Spine, application: Application, checks: Checks, monkeypatch: Any) -> None:
     free = threading.Event()
     checks.last_until = free.is_set
     monkeypatch.setattr(freezing, "CHECK_LIMIT", 0.5)

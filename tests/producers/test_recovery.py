@@ -79,9 +79,7 @@ def cautious(spine: Spine) -> Catalogue:
 
 
 @pytest.mark.parametrize("name", ["pay.keyed", "pay.keyless"])
-async def test_an_operator_s_word_that_nothing_was_lost_sends_it_back_to_be_rendered(
-    spine: Spine, application: Application, name: str
-) -> None:
+async def test_a_lossless_word_sends_it_back_to_be_rendered(spine: Spine, application: Application, name: str) -> None:
     intent = application.accepted(operation=name)
     async with spine.database.connection() as connection:
         await doubted_rows.list_open(connection, "a test")

@@ -121,9 +121,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("how", BAD)
-async def test_what_cannot_be_rendered_is_at_rest_and_stops_nobody(
-    spine: Spine, application: Application, how: str
-) -> None:
+async def test_what_cannot_be_rendered_rests_and_stops_nobody(spine: Spine, application: Application, how: str) -> None:
     spine.know(**BAD[how])
     bad = application.accepted("bad", {"amount": 1, "bad": True})
     good = [application.accepted(f"good {n}".replace(" ", "-"), {"amount": 1 + n}) for n in range(3)]

@@ -57,9 +57,7 @@ async def settle(restorable: Restorable) -> None:
 @pytest.mark.parametrize(
     ("later", "lookups"), [(60.0, True), (WINDOW - 60, False), (WINDOW + 1, True), (MEMORY, False)]
 )
-async def test_hazard_5_a_queued_row_is_sent_within_the_providers_memory_only(
-    restorable: Restorable, later: float, lookups: bool
-) -> None:
+async def test_hazard_5_a_queued_row_is_sent_within_memory(restorable: Restorable, later: float, lookups: bool) -> None:
     spine = restorable.spine
     intent = await sent_after_the_backup(restorable, lookups=lookups)
     found = await restorable.recover_lost()
@@ -88,9 +86,7 @@ async def test_hazard_5_a_queued_row_is_sent_within_the_providers_memory_only(
 
 
 @pytest.mark.parametrize("later", [60.0, MEMORY + 60])
-async def test_hazard_60_a_resting_row_is_taken_up_by_its_client_within_the_memory_only(
-    restorable: Restorable, later: float
-) -> None:
+async def test_hazard_60_a_resting_row_is_retried_within_the_memory_only(restorable: Restorable, later: float) -> None:
     spine = restorable.spine
     intent = await sent_after_the_backup(restorable, held=True)
     await restorable.recover_lost()

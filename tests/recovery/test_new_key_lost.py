@@ -1,7 +1,7 @@
 """Hazard 5: a new provider key that an operator gave in what is lost is asked about, whatever the provider can do."""
 
 from fix_restore import Restorable
-from races_help import claim_one
+from fix_steps import claim_one
 
 from idem.decisions import Replay
 from idem.outbox.domain.outcomes import Seen
@@ -10,9 +10,7 @@ from idem.outbox.settle.results import Report
 from idem.outcomes import NotExecuted
 
 
-async def test_a_new_key_in_what_is_lost_is_asked_about_where_there_is_no_replay_and_no_cancel(
-    restorable: Restorable,
-) -> None:
+async def test_a_lost_new_key_is_asked_about_where_there_is_no_replay_and_no_cancel(restorable: Restorable) -> None:
     """`pay.keyless` can only be asked: it neither remembers a key nor can it be told to void one."""
     spine = restorable.spine
     contract = spine.catalogue.providers["keyless"].contract

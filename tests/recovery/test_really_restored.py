@@ -81,9 +81,7 @@ async def status(spine: Spine) -> str:
 
 @pytest.mark.parametrize("durability", ["single", "synchronous"])
 @pytest.mark.parametrize("log", ["behind", "ahead"])
-async def test_what_went_back_behind_the_last_sign_of_life_is_noticed(
-    made: Server, spine: Spine, log: str, durability: Durability
-) -> None:
+async def test_what_went_back_is_noticed(made: Server, spine: Spine, log: str, durability: Durability) -> None:
     """The connection of that sign of life is older than the backup: what it saw of the log then is no help."""
     async with Daemon(spine, durability) as daemon:
         await daemon.beat()
@@ -131,9 +129,7 @@ async def test_a_crash_of_the_server_is_not_taken_for_a_restore(made: Server, sp
         assert await status(spine) == "pending"
 
 
-async def test_a_copy_that_takes_the_place_of_a_database_is_noticed_whatever_was_said_before(
-    made: Server, spine: Spine
-) -> None:
+async def test_a_copy_in_place_of_a_database_is_noticed_whatever_was_said_before(made: Server, spine: Spine) -> None:
     """CREATE DATABASE ... TEMPLATE: the server was not started anew, and its log went on. `recovered_at` is older."""
     async with Daemon(spine) as daemon:
         await lossless(spine)

@@ -170,9 +170,7 @@ class Story:
 @pytest.mark.parametrize("told", [True, False], ids=["recovered", "remembered"])
 @pytest.mark.parametrize("kind", ["both", "burning", "cancelling", "blind"])
 @pytest.mark.parametrize("seed", range(STORIES))
-async def test_a_restore_at_any_step_keeps_the_promises(
-    restorable: Restorable, kind: str, told: bool, seed: int
-) -> None:
+async def test_a_restore_at_any_step_keeps_promises(restorable: Restorable, kind: str, told: bool, seed: int) -> None:
     story = Story(restorable, kind, 2 * seed + told)
     await story.tell(told=told)
     try:

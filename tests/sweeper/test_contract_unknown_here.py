@@ -12,9 +12,7 @@ from idem.sweeper.daemon import Sweeper
 
 
 @pytest.mark.parametrize("knows_the_provider", [True, False])
-async def test_a_sweep_without_the_contract_leaves_no_shorter_quiet_time(
-    spine: Spine, knows_the_provider: bool
-) -> None:
+async def test_a_sweep_without_the_contract_shortens_no_quiet_time(spine: Spine, knows_the_provider: bool) -> None:
     """The contract says that a request may act for two hours; the sweeper that ended the claim did not know it."""
     contract = dataclasses.replace(KEYLESS, flight_limit=7200, schedule=(5, 30, 120, 600, 90_000))
     provider = dataclasses.replace(spine.catalogue.providers["keyless"], contract=contract)  # type: ignore[type-var]

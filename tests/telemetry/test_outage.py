@@ -20,9 +20,7 @@ AWAY = 8.0
 
 @pytest.mark.process
 @pytest.mark.parametrize("daemon", ["worker", "sweeper"])
-async def test_ib_142_an_outage_is_a_line_a_minute_and_metrics_answer(
-    desk: Desk, unused_tcp_port: int, daemon: str
-) -> None:
+async def test_ib_142_an_outage_is_a_line_a_minute(desk: Desk, unused_tcp_port: int, daemon: str) -> None:
     async with Proxy(target(desk.spine.url)) as proxy:
         environment = os.environ | desk.environment | {"IDEM_DATABASE_URL": through(desk.spine.url, proxy)}
         running = await asyncio.create_subprocess_exec(

@@ -61,7 +61,7 @@ def everything_stored(url: str) -> str:
         return "\n".join(str(connection.execute(query).fetchone()) for query in queries)
 
 
-async def test_ib_175_what_a_provider_echoes_is_nowhere(
+async def test_ib_175_what_providers_echo_is_nowhere(
     desk: Desk, configuration: Path, echo: Echo, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spine = desk.spine

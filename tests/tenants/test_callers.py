@@ -91,9 +91,7 @@ async def test_without_a_cache_a_revoked_token_ends_at_once(counted: Any) -> Non
     assert await callers.caller([f"Bearer {token}"]) is None
 
 
-async def test_a_flood_of_wrong_tokens_holds_one_connection_and_pushes_out_no_good_one(
-    counted: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flood_of_wrong_tokens_holds_one_connection_and_evicts_none(counted: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 1000)
     _, token = await create(counted)
     callers = Callers(counted, 600)

@@ -44,9 +44,7 @@ async def usage(database: Database, known: Catalogue, tenant: str) -> dict[str, 
 
 
 @pytest.mark.parametrize("way", [*SYNC, *ASYNC])
-async def test_reserve_is_counted_over_every_kind_of_connection(
-    database: Database, db_url: str, idem_toml: Path, way: str
-) -> None:
+async def test_reserve_is_counted_on_any_connection(database: Database, db_url: str, idem_toml: Path, way: str) -> None:
     query(db_url, "CREATE TABLE bought (key text PRIMARY KEY)")
     _, charge = define(idem_toml)
     before = {each: counted("payments.create", each) for each in ("created", "in_progress")}

@@ -33,9 +33,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def of(
-    database: Any, clock: Clock | None = None, *, tenants: dict[str, Any] | None = None, **each: Any
-) -> TenantLimits:
+def of(database: Any, clock: Clock | None = None, *, tenants: Any = None, **each: Any) -> TenantLimits:
     settings = ApiSettings.model_validate({"limits": each, "tenants": tenants or {}})
     return TenantLimits(database, settings, clock=clock or Clock())
 
@@ -93,9 +91,7 @@ def test_a_single_tenants_limits_hold_instead(database: Any, clock: Clock) -> No
     rate=st.floats(0.01, 1000), burst=st.integers(1, 50),
     steps=st.lists(st.floats(0, 10), min_size=1, max_size=60),
 )  # fmt: skip
-def test_a_bucket_never_gives_more_than_burst_and_rate_and_tells_the_wait_truly(
-    rate: float, burst: int, steps: list[float]
-) -> None:
+def test_a_bucket_gives_at_most_burst_and_rate_and_true_waits(rate: float, burst: int, steps: list[float]) -> None:
     bucket, now, given_out = Bucket(rate, burst, 0.0), 0.0, 0
     for step in steps:
         now += step

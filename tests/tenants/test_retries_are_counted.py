@@ -97,9 +97,7 @@ async def test_reserve_counts_each_retry_once(spine: Spine, idem_toml: Path, lef
 
 
 @pytest.mark.parametrize("changes", [{}, {"fingerprint_without": ["/at"]}, {"model": int}])
-async def test_an_inline_call_counts_each_retry_once(
-    spine: Spine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
+async def test_inline_calls_count_each_retry_once(spine: Spine, tmp_path: Path, monkeypatch: Any, changes: Any) -> None:
     monkeypatch.setenv("IDEM_DATABASE_URL", spine.url)
     path = tmp_path / "idem.toml"
     path.write_text('environment = "test"\n')

@@ -19,9 +19,7 @@ SELECT count(*)::integer AS n FROM pg_stat_activity
 """
 
 
-async def test_requests_that_wait_leave_connections_to_other_tenants(
-    spine: Spine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requests_that_wait_leave_connections_to_others(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "room", lambda reserved=0: 8)
     async with client(spine) as api:
         waits = [asyncio.create_task(api.ask(f"w{n}", wait=20)) for n in range(4)]

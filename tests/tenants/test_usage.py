@@ -96,9 +96,7 @@ async def test_two_processes_at_once_lose_nothing_and_never_wait_crosswise(datab
     assert await total(database) == (3 * 15 * 400, 0, 400)
 
 
-async def test_an_outage_keeps_the_counts_and_they_are_written_afterwards(
-    counted: Any, outage: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_outage_keeps_the_counts_for_a_later_write(counted: Any, outage: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("idem.outbox.tenants.limits.INTERVAL", 0.1)
     counts, stop = of(counted), asyncio.Event()
     counts.count("t", TenantCounter.MISMATCH)

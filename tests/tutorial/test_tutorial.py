@@ -47,7 +47,7 @@ def reader(tmp_path: Path, new_database: str, server: str) -> Iterator[Reader]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the reader has curl")
-def test_the_page_is_followed_word_by_word(reader: Reader, new_database: str) -> None:
+def test_the_page_is_followed(reader: Reader, new_database: str) -> None:
     output, seen, terminal, asked = "", 0, "", None
     for block in blocks():
         if block.language in ("toml", "python"):

@@ -269,7 +269,10 @@ def _detail(error: BaseException) -> str | None:
     if isinstance(error, LeaseTooShort):
         return str(error)
     link: BaseException | None = error
-    while link is not None:
+    met: set[int] = set()
+    # `raise first from second` can close a circle.
+    while link is not None and id(link) not in met:
+        met.add(id(link))
         if isinstance(link, ssl.SSLError | socket.gaierror):
             return getattr(link, "verify_message", None)
         if isinstance(link, OSError) and link.errno is not None:

@@ -12,13 +12,14 @@ import socket
 import ssl
 import struct
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import httpx
 import pytest
+from fix_respx import Answer, Mocked, mocking
 
 from idem.outbox.calls.http_call import call
 from idem.outbox.calls.http_client import ssl_context, stock_client
@@ -162,6 +163,13 @@ async def drinking(serve: Callable[..., Awaitable[Server]]) -> Server:
 async def answering(serve: Callable[..., Awaitable[Server]]) -> Server:
     """A server that answers every request."""
     return await serve(answers)
+
+
+@pytest.fixture
+def mocked() -> Iterator[Callable[[Answer], Mocked]]:
+    """`mocked(answer)`: a provider without a socket, for what is not about the wire."""
+    with mocking() as provider:
+        yield provider
 
 
 @pytest.fixture

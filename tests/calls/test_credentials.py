@@ -9,7 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from fix_respx import Mocked
 
 from idem.errors import ConfigError
 from idem.outbox.calls.http_client import check_account, head
@@ -38,29 +40,31 @@ def made(tmp_path: Path, origin: str, credentials: str) -> Provider:
     return load(path, ENV).providers["bank"]
 
 
-def headers(request: bytes) -> dict[str, str]:
-    lines = request.partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
-    return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+@pytest.fixture
+def psp(mocked: Any) -> Mocked:
+    """A provider that answers every request."""
+    made: Mocked = mocked(lambda request: httpx.Response(201, json={"id": "p-1"}))
+    return made
 
 
-async def sent(dial: Any, answering: Any, tmp_path: Path, credentials: str) -> tuple[bytes, bytes, Provider]:
+async def sent(dial: Any, psp: Mocked, tmp_path: Path, credentials: str) -> list[httpx.Request]:
     """The request of an operation, and a look-up, as they arrive."""
-    provider = made(tmp_path, answering.origin, credentials)
+    provider = made(tmp_path, psp.origin, credentials)
     account = provider.accounts["main"]
     frozen = provider.freeze(ProviderRequest("POST", "/payments?live=1", {"amount": 1250, "name": "Zoë"}), KEY)
     (look,) = provider.questions(Question(KEY, None, awaiting=False))
     for request in (frozen, look):
-        assert (await dial(answering.origin, request, account=account)).complete
+        assert (await dial(psp.origin, request, account=account)).complete
         kept = repr((request, provider, account)) + str(request.headers)
         assert not any(secret in kept for secret in ENV.values() if secret != "user")
         assert "ignature" not in str(request.headers)
-    return answering.full[0], answering.full[1], provider
+    return psp.requests
 
 
-async def test_bearer(dial: Any, answering: Any, tmp_path: Path) -> None:
+async def test_bearer(dial: Any, psp: Mocked, tmp_path: Path) -> None:
     said = 'authorization = { env = "TOKEN", prefix = "Bearer " }'
-    for request in (await sent(dial, answering, tmp_path, said))[:2]:
-        assert headers(request)["authorization"] == "Bearer sk_token"
+    for request in await sent(dial, psp, tmp_path, said):
+        assert request.headers["authorization"] == "Bearer sk_token"
 
 
 @pytest.mark.parametrize(
@@ -71,36 +75,34 @@ async def test_bearer(dial: Any, answering: Any, tmp_path: Path) -> None:
     ],
     ids=["both", "a key in place of the user"],
 )
-async def test_basic(dial: Any, answering: Any, tmp_path: Path, said: str, pair: bytes) -> None:
-    for request in (await sent(dial, answering, tmp_path, f"basic = {{ {said} }}"))[:2]:
-        scheme, _, word = headers(request)["authorization"].partition(" ")
+async def test_basic(dial: Any, psp: Mocked, tmp_path: Path, said: str, pair: bytes) -> None:
+    for request in await sent(dial, psp, tmp_path, f"basic = {{ {said} }}"):
+        scheme, _, word = request.headers["authorization"].partition(" ")
         assert (scheme, base64.b64decode(word)) == ("Basic", pair)
 
 
-async def test_a_signature_is_over_the_bytes_that_arrive(dial: Any, answering: Any, tmp_path: Path) -> None:
+async def test_a_signature_is_over_the_bytes_that_arrive(dial: Any, psp: Mocked, tmp_path: Path) -> None:
     """Recomputed from the wire alone, for the call and for the look-up."""
-    write, look, _ = await sent(dial, answering, tmp_path, 'signature = { secret = { env = "SHARED" } }')
+    write, look = await sent(dial, psp, tmp_path, 'signature = { secret = { env = "SHARED" } }')
     for request in (write, look):
-        top, _, body = request.partition(b"\r\n\r\n")
-        method, target, _ = top.split(b"\r\n")[0].split(b" ")
-        stamp = headers(request)["x-timestamp"]
+        stamp = request.headers["x-timestamp"]
         assert abs(int(stamp) - time.time()) < 60
-        signed = b"\n".join((method, target, stamp.encode(), body))
-        assert headers(request)["x-signature"] == hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
-    assert write.endswith('{"amount":1250,"name":"Zoë"}'.encode())
-    assert look.startswith(b"GET /payments?key=0b5f9b7e")
+        signed = b"\n".join((request.method.encode(), request.url.raw_path, stamp.encode(), request.content))
+        assert request.headers["x-signature"] == hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+    assert write.content == '{"amount":1250,"name":"Zoë"}'.encode()
+    assert (look.method, look.url.raw_path[:22]) == ("GET", b"/payments?key=0b5f9b7e")
 
 
 async def test_it_stands_beside_other_credentials_in_the_form_that_the_provider_wants(
-    dial: Any, answering: Any, tmp_path: Path
+    dial: Any, psp: Mocked, tmp_path: Path
 ) -> None:
     said = """
         headers = { X-Api-Key = { env = "TOKEN" } },
         signature = { secret = { env = "SHARED", prefix = "v1-" }, header = "Signature", prefix = "sha512=", \
         algorithm = "sha512", encoding = "base64", over = '{timestamp}.{host}.{body}', \
         timestamp_header = "Date-Signed", timestamp = "rfc3339" }"""
-    write, _, _ = await sent(dial, answering, tmp_path, said.replace("\n", " "))
-    told, body = headers(write), write.partition(b"\r\n\r\n")[2]
+    write, _ = await sent(dial, psp, tmp_path, said.replace("\n", " "))
+    told, body = write.headers, write.content
     assert told["x-api-key"] == "sk_token"
     assert abs(datetime.fromisoformat(told["date-signed"]).timestamp() - time.time()) < 60
     signed = f"{told['date-signed']}.{told['host']}.".encode() + body
@@ -108,7 +110,7 @@ async def test_it_stands_beside_other_credentials_in_the_form_that_the_provider_
     assert told["signature"] == "sha512=" + base64.b64encode(digest).decode()
 
 
-async def test_the_same_frozen_bytes_are_signed_anew_at_each_sending(dial: Any, answering: Any) -> None:
+async def test_the_same_frozen_bytes_are_signed_anew_at_each_sending(dial: Any, psp: Mocked) -> None:
     """The body cannot change between attempts, and the time must."""
     seen: list[float] = []
 
@@ -117,11 +119,11 @@ async def test_the_same_frozen_bytes_are_signed_anew_at_each_sending(dial: Any, 
             seen.append(now)
             return {"X-Signature": f"{len(seen)} {request.body.decode()} {origin}"}
 
-    account = Account("main", answering.origin, {}, Counting())
+    account = Account("main", psp.origin, {}, Counting())
     for _ in range(2):
-        assert (await dial(answering.origin, account=account)).complete
-    first, second = (headers(request)["x-signature"] for request in answering.full)
-    assert first.partition(" ")[2] == second.partition(" ")[2] == f'{{"amount": 100}} {answering.origin}'
+        assert (await dial(psp.origin, account=account)).complete
+    first, second = (request.headers["x-signature"] for request in psp.requests)
+    assert first.partition(" ")[2] == second.partition(" ")[2] == f'{{"amount": 100}} {psp.origin}'
     assert first != second
     assert all(abs(now - time.time()) < 60 for now in seen)
 
@@ -161,14 +163,14 @@ class Splitting:
 
 
 @pytest.mark.parametrize("signer", [Broken(), Doubling(), Splitting()], ids=lambda signer: type(signer).__name__)
-async def test_a_signer_that_fails_is_our_mistake_and_nothing_is_sent(dial: Any, answering: Any, signer: Any) -> None:
+async def test_a_signer_that_fails_is_our_mistake_and_nothing_is_sent(dial: Any, psp: Mocked, signer: Any) -> None:
     """Refused before anything happens, and without a word of what it signs with."""
-    account = Account("main", answering.origin, {"Authorization": "Bearer sk_token"}, signer)
+    account = Account("main", psp.origin, {"Authorization": "Bearer sk_token"}, signer)
     with pytest.raises(ConfigError, match="account 'main'") as refused:
-        await dial(answering.origin, account=account)
+        await dial(psp.origin, account=account)
     assert not re.search("sk_secret|sk_token", str(refused.value))
     assert refused.value.__cause__ is None
-    assert answering.connections == 0
+    assert psp.requests == []
     with pytest.raises(ConfigError):
         check_account(account)
 
@@ -187,16 +189,16 @@ def test_a_process_that_only_accepts_needs_none_of_them(tmp_path: Path) -> None:
     assert (dict(account.credentials), account.signer) == ({}, None)
 
 
-async def test_a_renewed_token(dial: Any, answering: Any, tmp_path: Path) -> None:
+async def test_a_renewed_token(dial: Any, psp: Mocked, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
-    provider = made(tmp_path, answering.origin, 'token = { file = "token", prefix = "Bearer " }')
+    provider = made(tmp_path, psp.origin, 'token = { file = "token", prefix = "Bearer " }')
     account = provider.accounts["main"]
     frozen = provider.freeze(ProviderRequest("POST", "/payments", {"amount": 1}), KEY)
     for text in ("first", "second"):
         token.write_text(text)
-        assert (await dial(answering.origin, frozen, account=account)).complete
-        assert headers(answering.full[-1])["authorization"] == f"Bearer {text}"
+        assert (await dial(psp.origin, frozen, account=account)).complete
+        assert psp.requests[-1].headers["authorization"] == f"Bearer {text}"
     token.unlink()
     with pytest.raises(ConfigError, match="its signer failed"):
         head(account, frozen)

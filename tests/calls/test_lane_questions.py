@@ -1,13 +1,14 @@
-"""Lists that are walked page after page, and cancels, over real sockets."""
+"""Lists that are walked page after page, and cancels."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
+import httpcore
+import httpx
 import pytest
+from fix_respx import Mocked
 from fix_waiting import until
 from providers.fix_lists import SQUARE, STRIPE, provider
 
@@ -69,42 +70,38 @@ def offset(query: dict[str, str], items: list[Any]) -> tuple[int, dict[str, Any]
     return 200, {"data": items[begin : begin + LIMIT]}, {}
 
 
+def circle(query: dict[str, str], items: list[Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
+    return 200, {"data": items, "next": {"a": "b", "b": "c", "c": "a"}[query.get("cursor", "c")]}, {}
+
+
 STYLES: dict[str, tuple[Page, dict[str, Any]]] = {
     "after_id": (after_id, {"style": "after_id", "parameter": "after", "more": "/has_more"}),
     "cursor": (cursor, {"style": "cursor", "parameter": "cursor", "next": "/next"}),
     "link": (link, {"style": "link"}),
     "offset": (offset, {"style": "offset", "parameter": "from"}),
 }
+AFTER_ID, CURSOR = STYLES["after_id"][1], STYLES["cursor"][1]
+THINGS = [thing(number) for number in range(MANY)]
 
 
-def listing(page: Page, items: list[Any], before: Callable[[int], Awaitable[None]] | None = None) -> Any:
-    """A server of a list: each connection gets one page. `before` may hold up or spoil the n-th request."""
-    count = 0
-
-    async def handler(wire: Any) -> None:
-        nonlocal count
-        head = await wire.request()
-        count += 1
-        if before is not None:
-            await before(count)
-        target = urlsplit(head.split()[1].decode())
-        query = {name: values[-1] for name, values in parse_qs(target.query).items()}
-        await say(wire, *page(query, items))
-
-    return handler
+def said(status: int, body: Any, headers: dict[str, str] | None = None) -> httpx.Response:
+    return httpx.Response(status, json=body, headers=headers)
 
 
-async def say(wire: Any, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-    head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{lines}content-length: {len(content)}\r\n\r\n"
-    await wire.say(head.encode() + content)
+def listing(page: Page, items: list[Any] = THINGS, wait: float = 0) -> Callable[[httpx.Request], Any]:
+    """A provider of a list, who takes his time for each page."""
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(wait)
+        return said(*page(dict(request.url.params), items))
+
+    return answer
 
 
-def asking(origin: str, page: dict[str, Any], *, events: bool = False, **more: Any) -> Any:
-    """A provider with a list of its things, which carry our key; by `events` the list is read as one of events."""
+def asking(psp: Mocked, page: dict[str, Any], *, events: bool = False, slots: int = 2, **more: Any) -> Lane:
+    """A lane to a provider with a list of its things, which carry our key; by `events` it is read as one of events."""
     way = {"path": "/things?x=1", "page": page}
-    by_events = {"by_events": {**way, "items": "/data", "match": "/key", **more.pop("of_events", {})}}
+    by_events = {"by_events": {**way, "items": "/data", "match": "/key", **more}}
     by_key = {"by_key": {**way, "object": "/data/0", "match": "/key"}}
     listed = {
         "path": "/things?since={idem.since}",
@@ -113,213 +110,178 @@ def asking(origin: str, page: dict[str, Any], *, events: bool = False, **more: A
         "created": "/created",
         "page": page,
     }
-    return provider(STRIPE, origin, lookup=by_events if events else by_key, list=listed, deadline="2s", **more)
+    lookup = by_events if events else by_key
+    return opened(provider(STRIPE, psp.origin, lookup=lookup, list=listed, deadline="2s"), slots=slots)
 
 
 @pytest.mark.parametrize("events", [False, True], ids=["objects", "events"])
 @pytest.mark.parametrize("style", STYLES)
-async def test_what_is_on_the_last_of_five_pages_is_found(serve: Any, style: str, events: bool) -> None:
+async def test_what_is_on_the_last_of_five_pages_is_found(mocked: Any, style: str, events: bool) -> None:
     page, settings = STYLES[style]
-    items = [thing(number) for number in range(MANY - 1)] + [thing(MANY, key=KEY)]
-    server = await serve(listing(page, items))
-    lane = opened(asking(server.origin, settings, events=events))
-    look, seen = await lane.ask(asked(), lease_ends=lease())
+    psp = mocked(listing(page, [*THINGS[:-1], thing(MANY, key=KEY)]))
+    look, seen = await asking(psp, settings, events=events).ask(asked(), lease_ends=lease())
     assert look == Succeeded(f"p_{MANY}", "succeeded")
-    assert (seen.http_status, seen.copies, len(server.full)) == (200, 1, 5)
-    await lane.close()
+    assert (seen.http_status, seen.copies, len(psp.requests)) == (200, 1, 5)
 
 
 @pytest.mark.parametrize("style", STYLES)
-async def test_what_is_on_none_of_them_is_absent_and_only_after_the_last(serve: Any, style: str) -> None:
+async def test_what_is_on_none_of_them_is_absent_and_only_after_the_last(mocked: Any, style: str) -> None:
     page, settings = STYLES[style]
-    server = await serve(listing(page, [thing(number) for number in range(MANY)]))
-    lane = opened(asking(server.origin, settings))
-    assert (await lane.ask(asked(), lease_ends=lease()))[0] == Absent()
+    psp = mocked(listing(page))
+    assert (await asking(psp, settings).ask(asked(), lease_ends=lease()))[0] == Absent()
     # An offset ends with a page that is empty.
-    assert len(server.full) == (6 if style == "offset" else 5)
-    await lane.close()
+    assert len(psp.requests) == (6 if style == "offset" else 5)
 
 
 @pytest.mark.parametrize("style", STYLES)
-async def test_a_list_that_is_longer_than_what_is_read_says_nothing(serve: Any, style: str) -> None:
+async def test_a_list_that_is_longer_than_what_is_read_says_nothing(mocked: Any, style: str) -> None:
     page, settings = STYLES[style]
-    server = await serve(listing(page, [thing(number) for number in range(MANY)]))
-    lane = opened(asking(server.origin, {**settings, "most": 3}))
-    look, seen = await lane.ask(asked(), lease_ends=lease())
+    psp = mocked(listing(page))
+    look, seen = await asking(psp, {**settings, "most": 3}).ask(asked(), lease_ends=lease())
     assert (look, seen.note) == (CouldNotAsk(), "the list is longer than the 3 pages that are read")
-    assert len(server.full) == 3
-    await lane.close()
+    assert len(psp.requests) == 3
 
 
-async def test_a_cursor_that_comes_again_ends_the_walk_without_an_absence(serve: Any) -> None:
-    def circle(query: dict[str, str], items: list[Any]) -> Any:
-        return 200, {"data": items, "next": {"a": "b", "b": "c", "c": "a"}[query.get("cursor", "c")]}, {}
-
-    server = await serve(listing(circle, [thing(1)]))
-    lane = opened(asking(server.origin, STYLES["cursor"][1]))
-    look, seen = await lane.ask(asked(), lease_ends=lease())
+async def test_a_cursor_that_comes_again_ends_the_walk_without_an_absence(mocked: Any) -> None:
+    psp = mocked(listing(circle, [thing(1)]))
+    look, seen = await asking(psp, CURSOR).ask(asked(), lease_ends=lease())
     assert (look, seen.note) == (CouldNotAsk(), "the list is circular")
-    assert len(server.full) == 4
-    await lane.close()
+    assert len(psp.requests) == 4
 
 
-async def test_a_page_that_is_always_the_first_one_is_no_end(serve: Any) -> None:
+async def test_a_page_that_is_always_the_first_one_is_no_end(mocked: Any) -> None:
     """A provider that does not know the parameter shows its first page for ever."""
-
-    def ignorant(query: dict[str, str], items: list[Any]) -> Any:
-        return after_id({}, items)
-
-    server = await serve(listing(ignorant, [thing(number) for number in range(MANY)]))
-    lane = opened(asking(server.origin, STYLES["after_id"][1]))
-    assert (await lane.ask(asked(), lease_ends=lease()))[0] == CouldNotAsk()
-    await lane.close()
+    psp = mocked(listing(lambda query, items: after_id({}, items)))
+    assert (await asking(psp, AFTER_ID).ask(asked(), lease_ends=lease()))[0] == CouldNotAsk()
 
 
-SPOILED: dict[str, Any] = {
-    "5xx": lambda wire: say(wire, 500, {}),
-    "401": lambda wire: say(wire, 401, {"error": {"type": "auth"}}),
-    "closed": lambda wire: asyncio.sleep(0),
-    "cut short": lambda wire: wire.say(b'HTTP/1.1 200 X\r\ncontent-length: 99\r\n\r\n{"data": [], "has_more": false}'),
-    "not a list": lambda wire: say(wire, 200, {"data": None, "has_more": False}),
-    "no word about the end": lambda wire: say(wire, 200, {"data": []}),
-    "a proxy's page": lambda wire: say(wire, 200, b"<html></html>"),
-    "404": lambda wire: say(wire, 404, {"error": {"type": "invalid_request_error"}}),
+async def cut() -> AsyncIterator[bytes]:
+    yield b'{"data": [], "has_more": false}'
+    raise httpcore.RemoteProtocolError("the rest of 99 bytes")
+
+
+SPOILED: dict[str, dict[str, Any] | None] = {
+    "5xx": {"status_code": 500, "json": {}},
+    "401": {"status_code": 401, "json": {"error": {"type": "auth"}}},
+    "closed": None,
+    "cut short": {"status_code": 200, "content": "cut"},
+    "not a list": {"status_code": 200, "json": {"data": None, "has_more": False}},
+    "no word about the end": {"status_code": 200, "json": {"data": []}},
+    "a proxy's page": {"status_code": 200, "content": b"<html></html>"},
+    "404": {"status_code": 404, "json": {"error": {"type": "invalid_request_error"}}},
 }
 
 
+def spoilt(how: str) -> httpx.Response:
+    answer = SPOILED[how]
+    if answer is None:
+        raise httpcore.RemoteProtocolError
+    return httpx.Response(**(answer | {"content": cut()} if how == "cut short" else answer))
+
+
 @pytest.mark.parametrize("how", SPOILED)
-async def test_a_page_that_fails_is_no_absence(serve: Any, how: str) -> None:
-    async def handler(wire: Any) -> None:
-        head = await wire.request()
-        if len(wire.server.full) == 3:
-            await SPOILED[how](wire)
-        else:
-            query = {name: values[-1] for name, values in parse_qs(urlsplit(head.split()[1].decode()).query).items()}
-            await say(wire, *after_id(query, [thing(number) for number in range(MANY)]))
+async def test_a_page_that_fails_is_no_absence(mocked: Any, how: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return spoilt(how) if len(psp.requests) == 3 else said(*after_id(dict(request.url.params), THINGS))
 
-    server = await serve(handler)
-    lane = opened(asking(server.origin, STYLES["after_id"][1]))
-    look, _ = await lane.ask(asked(), lease_ends=lease())
+    psp = mocked(answer)
+    look, _ = await asking(psp, AFTER_ID).ask(asked(), lease_ends=lease())
     assert look == CouldNotAsk()
-    assert len(server.full) == 3
-    await lane.close()
+    assert len(psp.requests) == 3
 
 
-@pytest.mark.parametrize("where", ["header", "body"])
-async def test_a_next_page_at_another_origin_is_not_fetched(serve: Any, where: str) -> None:
-    stranger = await serve(listing(link, []))
+@pytest.mark.parametrize("page", [{"style": "link"}, {"style": "link", "next": "/next"}], ids=["header", "body"])
+async def test_a_next_page_at_another_origin_is_not_fetched(mocked: Any, page: dict[str, Any]) -> None:
+    stranger = mocked(listing(link, []))
 
     def elsewhere(query: dict[str, str], items: list[Any]) -> Any:
         address = f"{stranger.origin}/things?page=2"
         return 200, {"data": items, "next": address}, {"link": f'<{address}>; rel="next"'}
 
-    server = await serve(listing(elsewhere, [thing(1)]))
-    page = {"style": "link"} if where == "header" else {"style": "link", "next": "/next"}
-    lane = opened(asking(server.origin, page))
-    look, seen = await lane.ask(asked(), lease_ends=lease())
+    psp = mocked(listing(elsewhere, [thing(1)]))
+    look, seen = await asking(psp, page).ask(asked(), lease_ends=lease())
     assert (look, seen.note) == (CouldNotAsk(), "the next page of the list is at another origin than the account's")
-    assert (len(server.full), stranger.connections) == (1, 0)
-    await lane.close()
+    assert (len(psp.requests), stranger.requests) == (1, [])
 
 
-async def test_a_walk_that_outlives_its_lease_says_nothing(serve: Any) -> None:
-    async def slow(count: int) -> None:
-        await asyncio.sleep(0.5)
-
-    server = await serve(listing(after_id, [thing(number) for number in range(MANY)], slow))
-    lane = opened(asking(server.origin, STYLES["after_id"][1]))
+async def test_a_walk_that_outlives_its_lease_says_nothing(mocked: Any) -> None:
+    psp = mocked(listing(after_id, wait=0.5))
+    lane = asking(psp, AFTER_ID)
     look, seen = await lane.ask(asked(), lease_ends=lease(3.4))
     assert look == CouldNotAsk()
     assert "given back" in (seen.note or "")
-    assert 1 <= len(server.full) < 5
+    assert 1 <= len(psp.requests) < 5
     assert lane.room() == 2, "that is no fault of the provider"
-    await lane.close()
 
 
-async def test_a_walk_that_is_cancelled_between_two_pages_says_nothing(serve: Any) -> None:
-    async def slow(count: int) -> None:
-        await asyncio.sleep(0.1)
-
-    server = await serve(listing(after_id, [thing(number) for number in range(MANY)], slow))
-    lane = opened(asking(server.origin, STYLES["after_id"][1]))
+async def test_a_walk_that_is_cancelled_between_two_pages_says_nothing(mocked: Any) -> None:
+    psp = mocked(listing(after_id, wait=0.1))
+    lane = asking(psp, AFTER_ID)
     task = asyncio.create_task(lane.ask(asked(), lease_ends=lease()))
-    await until(lambda: len(server.full) == 2)
+    await until(lambda: len(psp.requests) == 2)
     task.cancel()
     assert (await task)[0] == CouldNotAsk()
     assert lane.room() == 2
-    await lane.close()
 
 
-async def test_every_page_takes_a_slot(serve: Any) -> None:
+async def test_every_page_takes_a_slot(mocked: Any) -> None:
     running = most = 0
 
-    async def slow(count: int) -> None:
+    async def slow(request: httpx.Request) -> httpx.Response:
         nonlocal running, most
         running += 1
         most = max(most, running)
         await asyncio.sleep(0.02)
         running -= 1
+        return said(*after_id(dict(request.url.params), THINGS))
 
-    server = await serve(listing(after_id, [thing(number) for number in range(MANY)], slow))
-    lane = opened(asking(server.origin, STYLES["after_id"][1]), slots=1)
+    psp = mocked(slow)
+    lane = asking(psp, AFTER_ID, slots=1)
     lookups = await asyncio.gather(*(lane.ask(asked(), lease_ends=lease()) for _ in range(3)))
     assert [look for look, _ in lookups] == [Absent()] * 3
-    assert (most, len(server.full)) == (1, 15)
-    await lane.close()
+    assert (most, len(psp.requests)) == (1, 15)
 
 
-async def test_oldest_first_the_newest_word_is_on_the_last_page(serve: Any) -> None:
+async def test_oldest_first_the_newest_word_is_on_the_last_page(mocked: Any) -> None:
     """localstripe lists its events in this order."""
-    items = [thing(number) for number in range(MANY)]
-    items[7] = thing(7, key=KEY, status="processing", id="p_7")
-    items[250] = thing(250, key=KEY, status="requires_action", id="p_7")
-    items[251] = thing(251, key=KEY, status="succeeded", id="p_7")
-    for number, item in enumerate(items):
-        item["place"] = f"e{number}"
-    server = await serve(listing(offset, items))
-    order = {"of_events": {"order": "oldest_first"}}
-    lane = opened(asking(server.origin, STYLES["offset"][1], events=True, **order))
+    items = [{**item, "place": f"e{number}"} for number, item in enumerate(THINGS)]
+    for place, status in ((7, "processing"), (250, "requires_action"), (251, "succeeded")):
+        items[place] |= thing(place, key=KEY, status=status, id="p_7")
+    psp = mocked(listing(offset, items))
+    lane = asking(psp, STYLES["offset"][1], events=True, order="oldest_first")
     look, seen = await lane.ask(asked(), lease_ends=lease())
     assert (look, seen.copies) == (Succeeded("p_7", "succeeded"), 1)
-    assert len(server.full) == 6
+    assert len(psp.requests) == 6
     items[400] = thing(400, key=KEY, status="processing", id="p_another")
     look, seen = await lane.ask(asked(), lease_ends=lease())
     assert (look, seen.copies) == (Succeeded("p_7", "succeeded"), 2)
-    newest = {"of_events": {"order": "newest_first"}}
-    lane = opened(asking(server.origin, STYLES["offset"][1], events=True, **newest))
+    lane = asking(psp, STYLES["offset"][1], events=True, order="newest_first")
     assert (await lane.ask(asked(), lease_ends=lease()))[0] == Pending("p_7", "processing")
-    await lane.close()
 
 
 @pytest.mark.parametrize("style", STYLES)
-async def test_the_listing_gives_every_object_once(serve: Any, style: str) -> None:
+async def test_the_listing_gives_every_object_once(mocked: Any, style: str) -> None:
     page, settings = STYLES[style]
-    server = await serve(listing(page, [thing(number) for number in range(MANY)]))
-    lane = opened(asking(server.origin, settings))
-    found = [item async for item in lane.list(10.0, 20.0)]
+    psp = mocked(listing(page))
+    found = [item async for item in asking(psp, settings).list(10.0, 20.0)]
     assert [item.reference for item in found] == [f"p_{number}" for number in range(MANY)]
     assert [item.key for item in found] == [f"theirs-{number}" for number in range(MANY)]
     assert {item.ours for item in found} == {False}
     assert (found[0].said, found[0].created) == (Succeeded("p_0", "succeeded"), 1000.0)
-    assert server.full[0].split()[1] == b"/things?since=10"
-    await lane.close()
+    assert psp.requests[0].url.raw_path == b"/things?since=10"
 
 
 async def test_a_listing_survives_what_passes_and_tells_what_does_not(
-    serve: Any, monkeypatch: pytest.MonkeyPatch
+    mocked: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookup_pages, "AGAIN", (0.01, 0.02))
     troubles: list[str] = ["5xx", "closed"]
 
-    async def handler(wire: Any) -> None:
-        head = await wire.request()
-        if b"after" in head and troubles:
-            return await SPOILED[troubles.pop()](wire)
-        query = {name: values[-1] for name, values in parse_qs(urlsplit(head.split()[1].decode()).query).items()}
-        await say(wire, *after_id(query, [thing(number) for number in range(MANY)]))
+    def answer(request: httpx.Request) -> httpx.Response:
+        query = dict(request.url.params)
+        return spoilt(troubles.pop()) if "after" in query and troubles else said(*after_id(query, THINGS))
 
-    server = await serve(handler)
-    lane = opened(asking(server.origin, STYLES["after_id"][1]))
+    lane = asking(mocked(answer), AFTER_ID)
     assert len([item async for item in lane.list(0, 1)]) == MANY
     for how, words in [
         ("5xx", "HTTP 500"),
@@ -335,75 +297,56 @@ async def test_a_listing_survives_what_passes_and_tells_what_does_not(
                 seen.append(item)
         assert "page 2" in str(raised.value)
         assert len(seen) == LIMIT, "what was seen was seen, but it is not all"
-    await lane.close()
 
 
-async def test_a_listing_that_goes_in_a_circle_or_is_too_long_fails(serve: Any) -> None:
-    def circle(query: dict[str, str], items: list[Any]) -> Any:
-        return 200, {"data": items, "next": {"a": "b", "b": "c", "c": "a"}[query.get("cursor", "c")]}, {}
-
-    server = await serve(listing(circle, [thing(1)]))
-    lane = opened(asking(server.origin, STYLES["cursor"][1]))
-    with pytest.raises(ListFailed, match="back to an earlier one"):
-        [item async for item in lane.list(0, 1)]
-    server = await serve(listing(cursor, [thing(number) for number in range(MANY)]))
-    lane = opened(asking(server.origin, {**STYLES["cursor"][1], "most": 2}))
-    with pytest.raises(ListFailed, match="longer than the 2 pages"):
-        [item async for item in lane.list(0, 1)]
-    lane = opened(provider(SQUARE, server.origin))
-    with pytest.raises(ListFailed, match=r"\[providers.psp.list\]"):
-        [item async for item in lane.list(0, 1)]
-    await lane.close()
+async def test_a_listing_that_goes_in_a_circle_or_is_too_long_fails(mocked: Any) -> None:
+    psp = mocked(listing(cursor))
+    for lane, words in [
+        (asking(mocked(listing(circle, [thing(1)])), CURSOR), "back to an earlier one"),
+        (asking(psp, {**CURSOR, "most": 2}), "longer than the 2 pages"),
+        (opened(provider(SQUARE, psp.origin)), r"\[providers.psp.list\]"),
+    ]:
+        with pytest.raises(ListFailed, match=words):
+            [item async for item in lane.list(0, 1)]
 
 
-async def test_a_listing_that_is_cancelled_is_cancelled(drinking: Any) -> None:
-    lane = opened(asking(drinking.origin, STYLES["link"][1]))
+async def test_a_listing_that_is_cancelled_is_cancelled(mocked: Any) -> None:
+    psp = mocked(listing(link, wait=30))
+    lane = asking(psp, STYLES["link"][1])
 
     async def walk() -> None:
         [item async for item in lane.list(0, 1)]
 
     task = asyncio.create_task(walk())
-    await until(lambda: drinking.stray)
+    await until(lambda: psp.requests)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert lane.room() == 2
-    await lane.close()
 
 
-def cancelling(origin: str) -> Lane:
-    return opened(provider(SQUARE, origin, deadline="2s"))
+def cancelling(psp: Mocked) -> Lane:
+    return opened(provider(SQUARE, psp.origin, deadline="2s"))
 
 
-async def test_a_cancel_is_done_or_too_late_or_says_nothing(serve: Any) -> None:
+async def test_a_cancel_is_done_or_too_late_or_says_nothing(mocked: Any) -> None:
     answers = [
         (200, {}),
         (409, {"errors": [{"code": "X"}], "payment": {"id": "p", "status": "COMPLETED"}}),
         (503, {}),
     ]
-
-    async def handler(wire: Any) -> None:
-        await wire.request()
-        await say(wire, *answers[len(wire.server.full) - 1])
-
-    server = await serve(handler)
-    lane = cancelling(server.origin)
-    lookups = [await lane.cancel(asked(), lease_ends=lease()) for _ in answers]
+    psp = mocked(lambda request: said(*answers[len(psp.requests) - 1]))
+    lookups = [await cancelling(psp).cancel(asked(), lease_ends=lease()) for _ in answers]
     assert [look for look, _ in lookups] == [Absent(), Succeeded("p", "COMPLETED"), CouldNotAsk()]
     assert [seen.http_status for _, seen in lookups] == [200, 409, 503]
     assert all(seen.started and seen.elapsed is not None for _, seen in lookups)
-    assert server.full[0].startswith(b"POST /v2/payments/cancel HTTP/1.1")
-    assert server.full[0].endswith(f'{{"idempotency_key":"{KEY}"}}'.encode())
-    await lane.close()
+    assert (psp.requests[0].method, psp.requests[0].url.path) == ("POST", "/v2/payments/cancel")
+    assert psp.requests[0].content == f'{{"idempotency_key":"{KEY}"}}'.encode()
 
 
-async def test_a_cancel_counts_as_a_write_does(serve: Any) -> None:
-    async def refuses(wire: Any) -> None:
-        await wire.request()
-        await say(wire, 401, {"errors": [{"code": "UNAUTHORIZED"}]})
-
-    server = await serve(refuses)
-    lane = cancelling(server.origin)
+async def test_a_cancel_counts_as_a_write_does(mocked: Any) -> None:
+    psp = mocked(lambda request: said(401, {"errors": [{"code": "UNAUTHORIZED"}]}))
+    lane = cancelling(psp)
     for number in range(5):
         look, _ = await lane.cancel(asked(provider_key=f"key-{number}"), lease_ends=lease())
         assert look == CouldNotAsk()
@@ -411,29 +354,25 @@ async def test_a_cancel_counts_as_a_write_does(serve: Any) -> None:
     look, seen = await lane.cancel(asked(), lease_ends=lease())
     assert isinstance(look, CouldNotAsk) and look.retry_after is not None
     assert seen.note == "the breaker is open"
-    assert len(server.full) == 5
-    await lane.close()
+    assert len(psp.requests) == 5
 
 
-async def test_a_cancel_that_was_lost_or_never_sent_says_nothing(serve: Any) -> None:
-    async def closes(wire: Any) -> None:
-        await wire.request()
-
-    server = await serve(closes)
-    lane = cancelling(server.origin)
+async def test_a_cancel_that_was_lost_or_never_sent_says_nothing(mocked: Any) -> None:
+    psp = mocked(lambda request: spoilt("closed"))
+    lane = cancelling(psp)
     look, seen = await lane.cancel(asked(), lease_ends=lease())
     assert (look, seen.started) == (CouldNotAsk(), True)
     look, seen = await lane.cancel(asked(), lease_ends=clock.boottime())
     assert (look, seen.started) == (CouldNotAsk(), False)
-    look, seen = await opened(provider(STRIPE, server.origin)).cancel(asked(), lease_ends=lease())
+    look, seen = await opened(provider(STRIPE, psp.origin)).cancel(asked(), lease_ends=lease())
     assert (look, seen.note) == (CouldNotAsk(), "this provider cannot cancel by key")
-    assert len(server.full) == 1
-    await lane.close()
+    assert len(psp.requests) == 1
 
 
 BANK = Path(__file__).with_name("lane_questions_bank.toml").read_text()
 
 
+@pytest.mark.wire
 async def test_the_banks_own_list_is_walked(tmp_path: Any) -> None:
     from idem.outbox.domain.contract import ProviderRequest
 

@@ -2,12 +2,12 @@
 
 import ast
 import asyncio
-import json
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from fix_source import trees
 from providers.fix_lists import provider
@@ -55,22 +55,18 @@ def recorded(name: str) -> Callable[..., Any]:
 Recording = type("Recording", (HttpProvider,), {name: recorded(name) for name in READERS})
 
 
-def serving(filler: str) -> Callable[[Any], Awaitable[None]]:
+def answering(filler: str) -> Callable[[httpx.Request], httpx.Response]:
     """A provider whose answers are all as long as that."""
 
-    async def handler(wire: Any) -> None:
-        head = await wire.request()
-        target = head.split()[1].decode()
-        if target.startswith("/things?"):
-            more = "after=" not in target
-            body: dict[str, Any] = {"data": [{"id": "p1" if more else "p2", "key": "theirs"}], "has_more": more}
-        else:
-            body = {"id": "p1", "status": "succeeded"} if target != "/cancel" else {"error": {"code": "odd"}}
-        content = json.dumps({**body, "filler": filler}).encode()
-        status = 400 if target == "/cancel" else 200
-        await wire.say(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n" % (status, len(content)) + content)
+    def answer(request: httpx.Request) -> httpx.Response:
+        more = "after" not in request.url.params
+        things = {"data": [{"id": "p1" if more else "p2", "key": "theirs"}], "has_more": more}
+        paid = {"id": "p1", "status": "succeeded"}
+        cancelled = request.url.path == "/cancel"
+        body = {"error": {"code": "odd"}} if cancelled else things if request.url.query else paid
+        return httpx.Response(400 if cancelled else 200, json={**body, "filler": filler})
 
-    return handler
+    return answer
 
 
 def opened(origin: str) -> Lane:
@@ -80,10 +76,9 @@ def opened(origin: str) -> Lane:
 
 
 @pytest.mark.parametrize(("length", "aside"), [(LIGHT, True), (0, False)])
-async def test_every_answer_of_a_large_body_is_read_beside_the_loop(serve: Any, length: int, aside: bool) -> None:
-    server = await serve(serving("x" * length))
+async def test_every_answer_of_a_large_body_is_read_beside_the_loop(mocked: Any, length: int, aside: bool) -> None:
     threads.clear()
-    lane = opened(server.origin)
+    lane = opened(mocked(answering("x" * length)).origin)
     question, ends = Question(KEY, None, awaiting=False), clock.boottime() + 60
     try:
         outcome, _ = await lane.send(1, POST, lease_ends=ends, start=lambda: True)
@@ -100,10 +95,9 @@ async def test_every_answer_of_a_large_body_is_read_beside_the_loop(serve: Any, 
     assert all(len(where) == 1 for where in threads.values())
 
 
-async def test_a_cancelled_task_still_gets_what_a_large_answer_says(serve: Any) -> None:
+async def test_a_cancelled_task_still_gets_what_a_large_answer_says(mocked: Any) -> None:
     """What the provider has said must reach the row; the task is stopped afterwards."""
-    server = await serve(serving("x" * LIGHT))
-    lane = opened(server.origin)
+    lane = opened(mocked(answering("x" * LIGHT)).origin)
     begun, go_on = threading.Event(), threading.Event()
     classify = lane.provider.classify
 

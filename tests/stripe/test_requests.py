@@ -1,17 +1,17 @@
-"""The bytes that leave for Stripe, beside those that its own library sends for the same order."""
+"""The requests that leave for Stripe, beside those that its own library sends for the same order."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+import respx
 import stripe
-from fix_server import Asked, served
 from fix_stripe import KEY, configured
 
 from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.domain.provider import Provider
 from idem.sending import Question
 
 PROVIDER_KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
@@ -19,26 +19,21 @@ VERSION = "2026-10-28.endive"
 MARK = {"idem_deployment": "test", "idem_key": PROVIDER_KEY}
 
 
-@dataclass
-class Seen:
-    url: str
-    requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+@pytest.fixture
+def theirs() -> Iterator[respx.Route]:
+    """What Stripe's library sends."""
+    with respx.mock:
+        yield respx.route().respond(json={"id": "pi_1", "object": "payment_intent"})
 
-    def answer(self, asked: Asked) -> tuple[int, bytes]:
-        self.requests.append((asked.method, asked.path, asked.headers, asked.body))
-        return 200, b'{"id": "pi_1", "object": "payment_intent"}'
+
+def sdk() -> Any:
+    sending = stripe.HTTPXClient(allow_sync_methods=True)
+    return stripe.StripeClient(KEY, http_client=sending, max_network_retries=0, stripe_version=VERSION).v1
 
 
 @pytest.fixture
-def seen() -> Iterator[Seen]:
-    """A server that writes down what it is sent."""
-    found = Seen("")
-    with served(found.answer) as found.url:
-        yield found
-
-
-def sdk(seen: Seen) -> Any:
-    return stripe.StripeClient(KEY, base_addresses={"api": seen.url}, max_network_retries=0, stripe_version=VERSION).v1
+def provider(tmp_path: Path) -> Provider:
+    return configured(tmp_path, "http://127.0.0.1:9").providers["stripe"]
 
 
 ORDERS: list[tuple[str, str, dict[str, Any]]] = [
@@ -63,35 +58,34 @@ ORDERS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Use .content:DeprecationWarning")
 @pytest.mark.parametrize(("service", "path", "params"), ORDERS, ids=[each[0] for each in ORDERS])
 def test_a_call_is_what_the_library_sends(
-    seen: Seen, tmp_path: Path, service: str, path: str, params: dict[str, Any]
+    theirs: respx.Route, provider: Provider, service: str, path: str, params: dict[str, Any]
 ) -> None:
-    provider = configured(tmp_path, seen.url).providers["stripe"]
     given = {name: value for name, value in params.items() if value != {}}
     frozen = provider.freeze(ProviderRequest("POST", path, json=given), PROVIDER_KEY)
-    theirs = {**params, "metadata": {**params["metadata"], **MARK}}
-    getattr(sdk(seen), service).create(theirs, {"idempotency_key": PROVIDER_KEY})
-    ((method, sent_to, headers, body),) = seen.requests
-    assert (frozen.method, frozen.path) == (method, sent_to)
-    assert parse_qsl(frozen.body.decode(), strict_parsing=True) == parse_qsl(body.decode(), strict_parsing=True)
+    marked = {**params, "metadata": {**params["metadata"], **MARK}}
+    getattr(sdk(), service).create(marked, {"idempotency_key": PROVIDER_KEY})
+    sent = theirs.calls.last.request
+    assert (frozen.method, frozen.path) == (sent.method, sent.url.raw_path.decode())
+    assert parse_qsl(frozen.body.decode(), strict_parsing=True) == parse_qsl(sent.content.decode(), strict_parsing=True)
     ours = {**frozen.headers, **provider.accounts["main"].credentials}
     for name in ("content-type", "idempotency-key", "stripe-version", "authorization"):
-        assert ours[name] == headers[name], name
+        assert ours[name] == sent.headers[name], name
 
 
-def test_an_act_carries_no_metadata(seen: Seen, tmp_path: Path) -> None:
+def test_an_act_carries_no_metadata(theirs: respx.Route, provider: Provider) -> None:
     """Stripe refuses them there, and where it does not they would write over those of the payment itself."""
-    provider = configured(tmp_path, seen.url).providers["stripe"]
     for act in ("confirm", "capture", "cancel"):
         frozen = provider.freeze(ProviderRequest("POST", f"/v1/payment_intents/pi_1/{act}"), PROVIDER_KEY)
-        getattr(sdk(seen).payment_intents, act)("pi_1", {}, {"idempotency_key": PROVIDER_KEY})
-        _, sent_to, _, body = seen.requests[-1]
-        assert (frozen.path, frozen.body, frozen.headers["idempotency-key"]) == (sent_to, body, PROVIDER_KEY)
+        getattr(sdk().payment_intents, act)("pi_1", {}, {"idempotency_key": PROVIDER_KEY})
+        sent = theirs.calls.last.request
+        assert (frozen.path, frozen.body) == (sent.url.path, sent.content)
+        assert frozen.headers["idempotency-key"] == PROVIDER_KEY
 
 
-def test_lookups_carry_the_version_and_no_key(tmp_path: Path) -> None:
-    provider = configured(tmp_path, "http://127.0.0.1:9").providers["stripe"]
+def test_lookups_carry_the_version_and_no_key(provider: Provider) -> None:
     by_id = provider.questions(Question(PROVIDER_KEY, "pi_1", False, 1.0e9 * 1.79, "POST", "/v1/payment_intents"))[0]
     assert (by_id.method, by_id.path, by_id.headers["stripe-version"]) == ("GET", "/v1/payment_intents/pi_1", VERSION)
     assert "idempotency-key" not in by_id.headers

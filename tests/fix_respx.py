@@ -1,0 +1,48 @@
+"""Providers below httpx, without a socket: respx answers in place of httpcore's pool, for tests whose subject is not
+the wire.
+
+Above it everything is as in production: the lane, the stock client, the stock transport. That such a call proves
+nothing about what was not sent is held by calls/test_proof.py.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import httpx
+import respx
+
+Answer: TypeAlias = Callable[[httpx.Request], httpx.Response | Awaitable[httpx.Response]]
+"""What the provider says to a request; an exception is the end of the connection."""
+
+
+@dataclass
+class Mocked:
+    """A provider, and the requests that it got, as they would go on the wire."""
+
+    origin: str
+    requests: list[httpx.Request] = field(default_factory=list)
+
+
+@contextmanager
+def mocking() -> Iterator[Callable[[Answer], Mocked]]:
+    """A function that makes a provider of its answers, each at an origin of its own."""
+    with respx.mock(using="httpcore", assert_all_called=False) as router:
+
+        def provider(answer: Answer) -> Mocked:
+            address = f"192.0.2.{len(router.routes) + 1}"
+            made = Mocked(f"http://{address}")
+
+            async def sent(request: httpx.Request) -> httpx.Response:
+                # As httpcore does before the first byte: this event holds the last check.
+                await request.extensions["trace"]("http11.send_request_headers.started", {"request": request})
+                made.requests.append(request)
+                said = answer(request)
+                return await said if inspect.isawaitable(said) else said
+
+            router.route(host=address).mock(side_effect=sent)
+            return made
+
+        yield provider

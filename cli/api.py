@@ -69,10 +69,10 @@ async def probes(beside: tuple[str, int] | None, stop: asyncio.Event, name: str)
     if beside is None:
         yield
         return
-    from idem.outbox.http_server.side_server import Beside, Health
+    from idem.outbox.http_server.side_server import Health, SideServer
 
     health, over = Health(), asyncio.Event()
-    served = Beside(*beside, health, name=name)
+    served = SideServer(*beside, health, name=name)
     say(f"metrics and probes on http://{opening.in_url(served.host)}:{served.port}/metrics")
 
     async def draining() -> None:

@@ -112,9 +112,9 @@ def run_daemon(
     asyncio.run(check_start(options.config, found, address, name, options.wait))
     beside = None
     if port is not None:
-        from idem.outbox.http_server.side_server import Beside
+        from idem.outbox.http_server.side_server import SideServer
 
-        beside = Beside(options.metrics_host, port, name=name)
+        beside = SideServer(options.metrics_host, port, name=name)
         say(f"metrics on http://{opening.in_url(options.metrics_host)}:{port}/metrics")
 
     async def started() -> Any:

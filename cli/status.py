@@ -40,7 +40,7 @@ def status(
         str, typer.Option("--every", metavar="DURATION", help="How often to refresh, e.g. 2s or 1m.")
     ] = "2s",
 ) -> None:
-    """Show the oldest unsettled rows, the daemons' last signs of life, and what is paused.
+    """Show the oldest unsettled rows, the daemons' last heartbeats, and what is paused.
 
     With --watch it redraws a terminal; other output gets one block, or with --json one line, per refresh.
     """

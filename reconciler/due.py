@@ -34,7 +34,7 @@ def _is_ours(row: str) -> str:
 
 
 _EXPIRED = noted(
-    "reconciler", "take_expired", "picked p WHERE p.claim_token IS NOT NULL",
+    "reconciler", "claim_expired", "picked p WHERE p.claim_token IS NOT NULL",
     intent_id="p.intent_id", outbox_id="p.id", step="p.step", attempt="p.attempt", token="p.claim_token",
     from_status="p.status", to_status="p.status", holder="p.claimed_by", claimed_at="p.claimed_at",
     claimed_until="p.claimed_until",

@@ -20,9 +20,9 @@ from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import new_token
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, settling, strategies
+from idem.reconciler.asker import Asker
 from idem.reconciler.control_question import ControlQuestion
 from idem.reconciler.lookup_claim import LookupClaim
-from idem.reconciler.lookups import Asker
 from idem.reconciler.pump import Pump
 from idem.reconciler.quiet_time import QuietTimes
 

@@ -17,8 +17,8 @@ from idem.outbox.settle.proofs import apply, change_one
 from idem.outbox.settle.record import note
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler import policy, verdict
+from idem.reconciler.asker import Answered
 from idem.reconciler.lookup_claim import LookupClaim
-from idem.reconciler.lookups import Answered
 
 
 async def settle(
@@ -74,7 +74,7 @@ async def settle(
             change = verdict.not_askable(row, evidence, terms)
             change = verdict.explained(change, why)
         elif isinstance(look, CouldNotAsk) and found.counts:
-            change = verdict.undecided(row, CouldNotAsk(), evidence, terms, sent=found.sent)
+            change = verdict.after_lookup(row, CouldNotAsk(), evidence, terms, sent=found.sent)
             change = verdict.explained(verdict.answered(change, row, terms), why)
         elif isinstance(look, Absent) and how == "cancel":
             change = verdict.cancelled(row, evidence, terms)
@@ -84,7 +84,7 @@ async def settle(
                 folds = tuple(p.id for p in held.stored)
                 return dataclasses.replace(change, alone=False, folds=folds, server_error=row.server_error)
         elif isinstance(look, Absent | CouldNotAsk):
-            change = verdict.undecided(row, look, evidence, terms, sent=found.sent)
+            change = verdict.after_lookup(row, look, evidence, terms, sent=found.sent)
         else:
             raise AssertionError("a proof was handled earlier")
         change = policy.carried_out(change, row, terms, ordered)

@@ -19,7 +19,7 @@ EDGE = 0.05
 """Seconds past the quiet time at which the deciding look is made."""
 
 
-def undecided(row: OutboxRow, look: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
+def after_lookup(row: OutboxRow, look: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
     """A look that found nothing, or a question that failed. `sent`: the claim made an attempt that can still act.
 
     `Absent` becomes "proven not executed" only when enough look-ups agree and the last of them was asked when the quiet

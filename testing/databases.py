@@ -36,7 +36,7 @@ class LabDatabases:
         self._run = PREFIX + secrets.token_hex(4)
         self._numbers = itertools.count(1)
         try:
-            # A sign of life: what bears the name of nobody who is connected was left behind.
+            # A heartbeat: what bears the name of nobody who is connected was left behind.
             self._alive = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name=self._run)
         except psycopg.Error as error:
             raise NoServer(f"cannot reach the server for tests: {str(error).strip()}") from None
@@ -74,7 +74,7 @@ class LabDatabases:
         self._drop(urlsplit(url).path.removeprefix("/"))
 
     def close(self) -> None:
-        """Drop what is still there, and end the sign of life."""
+        """Drop what is still there, and end the heartbeat."""
         for name in sorted(self._made):
             self._drop(name)
         self._alive.close()

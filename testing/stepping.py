@@ -7,7 +7,7 @@ from psycopg import AsyncConnection, sql
 from idem.outbox.database.pool import records
 
 KEPT = ("installation", "operations", "api_tokens", "tenant_usage", "tenant_keys", "daemons")
-"""Tables whose times are no due times: hours of a count, marks, when a token was made, signs of life (whoever lives
+"""Tables whose times are no due times: hours of a count, marks, when a token was made, heartbeats (whoever lives
 would have given another meanwhile)."""
 
 TIMES = """

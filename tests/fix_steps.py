@@ -22,7 +22,7 @@ from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.worker import Worker
-from idem.reconciler import due, lookups, settling
+from idem.reconciler import asker, due, settling
 from idem.reconciler.daemon import Reconciler
 from idem.reconciler.lookup_claim import LookupClaim
 
@@ -60,7 +60,7 @@ async def claim_due_row(spine: Spine, kind: str = "keyed", **more: Any) -> Looku
 
 async def answered(spine: Spine, taken: LookupClaim, look: Any, seen: Seen | None = None) -> str:
     """Settle a take as if the provider had said this."""
-    found = lookups.Answered("look", look, seen or Seen(200), sent=False)
+    found = asker.Answered("look", look, seen or Seen(200), sent=False)
     terms = spine.catalogue.require(taken.row.operation)
     became, _ = await settling.settle(spine.database, Renderer(), taken, found, terms)
     return became

@@ -17,6 +17,6 @@ def run(settings: DemoSettings) -> int:
     Raises ConfigError for settings that cannot work, EmbeddedError if no server can start.
     """
     # Loaded only now: `idem --help` names the command without loading what it needs.
-    from idem.cli.demo.play import perform
+    from idem.cli.demo.ending import perform
 
     return perform(settings)

@@ -67,7 +67,7 @@ class Killer:
                     left.pop(0)
 
     async def _all_up(self) -> bool:
-        """Whether every daemon has given a sign of life: killing one during its start would test nothing."""
+        """Whether every daemon has given a heartbeat: killing one during its start would test nothing."""
         pids = [process.pid for process in self._processes.daemons if process.pid is not None]
         with contextlib.suppress(psycopg.Error):
             async with await session.connect(self._url, name="idem demo") as connection:

@@ -78,7 +78,7 @@ def prove(records: Records) -> DemoProof:
         unsettled=len(found[UNSETTLED]),
         letters_expected=len(proof_settled.expected_letters(records)),
         letters_unexpected=len(found[LETTERS]),
-        claims_lost=sum(row.kind in ("swept", "take_expired") for row in records.database.evidence),
+        claims_lost=sum(row.kind in ("swept", "claim_expired") for row in records.database.evidence),
         settled=proof_settled.settle_times(records),
         faults=dict(records.bank.faults()),
         findings=[finding for findings in found.values() for finding in findings],

@@ -7,7 +7,7 @@ from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records
 
 ENDS_OF_CLAIMS = frozenset({"report", "late_result", "late_not_executed", "swept"})
 """How a worker's claim ends: reported, given back (a report too) or swept."""
-ENDS_OF_TAKES = ENDS_OF_CLAIMS | {"replay", "look", "replay_lost", "look_lost", "take_expired"}
+ENDS_OF_LOOKUP_CLAIMS = ENDS_OF_CLAIMS | {"replay", "look", "replay_lost", "look_lost", "claim_expired"}
 """And a reconciler's replay, which is an attempt of its own. `look`: the replay showed nothing, so it looked."""
 
 FROM_CLAIM = frozenset({"pending", "claimed"})
@@ -24,7 +24,7 @@ def ends(records: Records) -> Iterator[BrokenPromise]:
     """Attempts without a recorded end."""
     for case in records.cases:
         keyless = case.intent.provider in records.rules.keyless
-        kinds = ENDS_OF_CLAIMS if keyless else ENDS_OF_TAKES
+        kinds = ENDS_OF_CLAIMS if keyless else ENDS_OF_LOOKUP_CLAIMS
         ended = {row.attempt for row in case.evidence if row.kind in kinds}
         last = max((row.attempt or 0 for row in case.evidence), default=0)
         last = max(last, case.intent.attempt or 0)

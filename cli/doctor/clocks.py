@@ -6,7 +6,7 @@ from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, ok, warning
 
 CLOCK = "SELECT clock_timestamp() AS now"
-# A sign of life from the future was written before the clock went back.
+# A heartbeat from the future was written before the clock went back.
 AHEAD = """
 SELECT extract(epoch FROM max(d.seen_at) - clock_timestamp())::float8 AS ahead FROM idem.daemons d
 """
@@ -36,7 +36,7 @@ async def clocks(examination: Examination) -> Findings:
     yield ok(what)
 
 
-# The largest jump that a daemon reports in its sign of life.
+# The largest jump that a daemon reports in its heartbeat.
 JUMPED = """
 SELECT d.id, (d.last_pass -> 'clock' ->> 'jumped')::float8 AS jumped, d.last_pass -> 'clock' ->> 'at' AS at
   FROM idem.daemons d WHERE d.last_pass -> 'clock' ->> 'jumped' IS NOT NULL

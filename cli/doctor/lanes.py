@@ -80,7 +80,7 @@ def _refused(found: list[RecordDict]) -> Iterator[CheckResult]:
             )
 
 
-# The last reports of returned rows do not show this; workers report it with each sign of life.
+# The last reports of returned rows do not show this; workers report it with each heartbeat.
 BREAKERS = """
 SELECT b.lane, count(*)::integer AS workers
   FROM idem.daemons d CROSS JOIN LATERAL jsonb_array_elements_text(d.last_pass -> 'breakers') AS b (lane)

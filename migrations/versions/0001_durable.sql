@@ -25,7 +25,7 @@ BEGIN
     FOR each IN
         SELECT c.relname AS name FROM pg_class c
          WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'r'
-           -- Counts and signs of life, which are written again.
+           -- Counts and heartbeats, which are written again.
            AND c.relname NOT IN ('alembic_version', 'tenant_usage', 'tenant_keys', 'daemons',
                                'decisions_to_count')
     LOOP

@@ -1,4 +1,4 @@
--- The database refuses every transition that docs/design.md section 3 does not list, whoever writes. The listed pairs stand
+-- The database refuses every transition that docs/states.md does not list, whoever writes. The listed pairs stand
 -- in the WHEN of the triggers: a legal write never calls a function. Here: the functions that refuse, keys and intents.
 
 CREATE FUNCTION idem.refuse() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -12,7 +12,7 @@ from idem.outbox.config.operation_settings import (
     InterimTemplate,
     OperationSettings,
 )
-from idem.outbox.config.validation import validator
+from idem.outbox.config.params_validation import validator
 from idem.outbox.domain.completion import completes_when
 from idem.outbox.domain.contract import Contract, ProviderRequest
 from idem.outbox.domain.operation import Answer, OperationSpec

@@ -54,7 +54,7 @@ class Plan:
         return (type(value) is bool, value) in found
 
 
-class Judge:
+class Evaluator:
     """What keywords ask of a validator, for one set of params. Raises TooCostly and NotAtOnce of `steps`."""
 
     format_checker = None
@@ -127,20 +127,20 @@ class Part:
 
     __slots__ = ("_judge", "_schema")
 
-    def __init__(self, judge: Judge, schema: Any) -> None:
-        self._judge, self._schema = judge, schema
+    def __init__(self, evaluator: Evaluator, schema: Any) -> None:
+        self._judge, self._schema = evaluator, schema
 
     def is_valid(self, instance: Any) -> bool:
         """Whether it takes this."""
         return self._judge.holds(self._schema, instance)
 
 
-class Teller(Judge):
-    """Walks through the parts that a judge has refused, and says why."""
+class ErrorCollector(Evaluator):
+    """Walks through the parts that a evaluator has refused, and says why."""
 
-    def __init__(self, judge: Judge) -> None:
-        super().__init__(judge.plan, judge.steps)
-        self._judge = judge
+    def __init__(self, evaluator: Evaluator) -> None:
+        super().__init__(evaluator.plan, evaluator.steps)
+        self._judge = evaluator
 
     def holds(self, schema: Any, instance: Any) -> bool:
         return self._judge.holds(schema, instance)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator, ValidationError
 
-from idem.outbox.config.schema_evaluation import Items, Judge, Keyword, Members, width
+from idem.outbox.config.schema_evaluation import Evaluator, Items, Keyword, Members, width
 from idem.outbox.config.schema_patterns import pattern
 
 STOCK: Final = Draft202012Validator.VALIDATORS
@@ -20,150 +20,156 @@ SHOWN: Final = 5
 """Names or items that a message quotes."""
 
 
-def _type(judge: Judge, wanted: str | list[str], instance: Any, schema: Any) -> Iterable[ValidationError]:
+def _type(evaluator: Evaluator, wanted: str | list[str], instance: Any, schema: Any) -> Iterable[ValidationError]:
     for each in [wanted] if isinstance(wanted, str) else wanted:
-        if judge.is_type(instance, each):
+        if evaluator.is_type(instance, each):
             return ()
     types = [wanted] if isinstance(wanted, str) else wanted
-    return judge.refuse(lambda: f"{instance!r} is not of type {', '.join(map(repr, types))}")
+    return evaluator.refuse(lambda: f"{instance!r} is not of type {', '.join(map(repr, types))}")
 
 
-def _required(judge: Judge, names: list[str], instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _required(evaluator: Evaluator, names: list[str], instance: Any, schema: Any) -> Iterator[ValidationError]:
     for name in names if isinstance(instance, Members) else ():
         if name not in instance:
-            yield from judge.refuse(lambda: f"{name!r} is a required property")  # noqa: B023 (called at once)
+            yield from evaluator.refuse(lambda: f"{name!r} is a required property")  # noqa: B023 (called at once)
 
 
-def _const(judge: Judge, wanted: Any, instance: Any, schema: Any) -> Iterable[ValidationError]:
+def _const(evaluator: Evaluator, wanted: Any, instance: Any, schema: Any) -> Iterable[ValidationError]:
     if isinstance(wanted, list | dict):
-        return STOCK["const"](judge, wanted, instance, schema) or ()
+        return STOCK["const"](evaluator, wanted, instance, schema) or ()
     if wanted == instance and (type(wanted) is bool) == (type(instance) is bool):
         return ()
-    return judge.refuse(lambda: f"{wanted!r} was expected")
+    return evaluator.refuse(lambda: f"{wanted!r} was expected")
 
 
-def _pattern(judge: Judge, text: str, instance: Any, schema: Any) -> Iterable[ValidationError]:
-    if not isinstance(instance, str) or _found(judge, text, instance):
+def _pattern(evaluator: Evaluator, text: str, instance: Any, schema: Any) -> Iterable[ValidationError]:
+    if not isinstance(instance, str) or _found(evaluator, text, instance):
         return ()
-    return judge.refuse(lambda: f"{instance[:100]!r} does not match {text!r}")
+    return evaluator.refuse(lambda: f"{instance[:100]!r} does not match {text!r}")
 
 
 def _pattern_properties(
-    judge: Judge, patterns: dict[str, Any], instance: Any, schema: Any
+    evaluator: Evaluator, patterns: dict[str, Any], instance: Any, schema: Any
 ) -> Iterator[ValidationError]:
     for text, part in patterns.items():
         for name, value in instance.items() if isinstance(instance, Members) else ():
-            if _found(judge, text, name):
-                yield from judge.descend(value, part, path=name)
+            if _found(evaluator, text, name):
+                yield from evaluator.descend(value, part, path=name)
 
 
-def _additional_properties(judge: Judge, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _additional_properties(evaluator: Evaluator, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if not isinstance(instance, Members):
         return
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    more = [name for name in instance if name not in known and not any(_found(judge, text, name) for text in patterns)]
+    more = [
+        name for name in instance if name not in known and not any(_found(evaluator, text, name) for text in patterns)
+    ]
     if wanted is False and more:
         yield ValidationError(f"Additional properties are not allowed ({_some(more)} unexpected)")
     for name in more if wanted is not False else ():
-        yield from judge.descend(instance[name], wanted, path=name)
+        yield from evaluator.descend(instance[name], wanted, path=name)
 
 
-def _found(judge: Judge, text: str, value: str) -> bool:
+def _found(evaluator: Evaluator, text: str, value: str) -> bool:
     wanted = pattern(text)
-    judge.steps.take_at_once(wanted.cost(value))
+    evaluator.steps.take_at_once(wanted.cost(value))
     return wanted.found_in(value)
 
 
-def _unique_items(judge: Judge, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if wanted and isinstance(instance, Items) and len({judge.number(item) for item in instance}) < len(instance):
+def _unique_items(evaluator: Evaluator, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if wanted and isinstance(instance, Items) and len({evaluator.number(item) for item in instance}) < len(instance):
         yield ValidationError("the list has an item twice")
 
 
-def _enum(judge: Judge, wanted: list[Any], instance: Any, schema: Any) -> Iterable[ValidationError]:
+def _enum(evaluator: Evaluator, wanted: list[Any], instance: Any, schema: Any) -> Iterable[ValidationError]:
     if not isinstance(instance, Items | Members):
-        listed = judge.plan.lists(wanted, instance)
+        listed = evaluator.plan.lists(wanted, instance)
     else:
         same = STOCK["const"]
         listed = any(
-            not [*(same(judge, each, instance, schema) or ())] for each in wanted if isinstance(each, list | dict)
+            not [*(same(evaluator, each, instance, schema) or ())] for each in wanted if isinstance(each, list | dict)
         )
-    return () if listed else judge.refuse(lambda: f"{instance!r} is not one of [{_some(wanted, LISTED)}]")
+    return () if listed else evaluator.refuse(lambda: f"{instance!r} is not one of [{_some(wanted, LISTED)}]")
 
 
-def _reference(judge: Judge, reference: str, instance: Any, schema: Any) -> Iterable[ValidationError]:
-    return judge.descend(instance, judge.plan.referred[reference])
+def _reference(evaluator: Evaluator, reference: str, instance: Any, schema: Any) -> Iterable[ValidationError]:
+    return evaluator.descend(instance, evaluator.plan.referred[reference])
 
 
-def _any_of(judge: Judge, parts: list[Any], instance: Any, schema: Any) -> Iterable[ValidationError]:
+def _any_of(evaluator: Evaluator, parts: list[Any], instance: Any, schema: Any) -> Iterable[ValidationError]:
     for part in parts:
-        if judge.holds(part, instance):
+        if evaluator.holds(part, instance):
             return ()
-    return judge.refuse(lambda: f"{instance!r} is not valid under any of the given schemas")
+    return evaluator.refuse(lambda: f"{instance!r} is not valid under any of the given schemas")
 
 
-def _one_of(judge: Judge, parts: list[Any], instance: Any, schema: Any) -> Iterable[ValidationError]:
+def _one_of(evaluator: Evaluator, parts: list[Any], instance: Any, schema: Any) -> Iterable[ValidationError]:
     fitting = 0
     for part in parts:
-        fitting += judge.holds(part, instance)
+        fitting += evaluator.holds(part, instance)
         if fitting > 1:
-            return judge.refuse(lambda: f"{instance!r} is valid under more than one of the given schemas")
-    return () if fitting else judge.refuse(lambda: f"{instance!r} is not valid under any of the given schemas")
+            return evaluator.refuse(lambda: f"{instance!r} is valid under more than one of the given schemas")
+    return () if fitting else evaluator.refuse(lambda: f"{instance!r} is not valid under any of the given schemas")
 
 
-def _not(judge: Judge, part: Any, instance: Any, schema: Any) -> Iterable[ValidationError]:
-    return judge.refuse(lambda: f"{instance!r} is what `not` excludes") if judge.holds(part, instance) else ()
+def _not(evaluator: Evaluator, part: Any, instance: Any, schema: Any) -> Iterable[ValidationError]:
+    return evaluator.refuse(lambda: f"{instance!r} is what `not` excludes") if evaluator.holds(part, instance) else ()
 
 
-def _unevaluated_items(judge: Judge, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _unevaluated_items(evaluator: Evaluator, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if isinstance(instance, Items):
-        known = _evaluated(judge, instance, schema)
-        left = [index for index, item in enumerate(instance) if index not in known and not judge.holds(wanted, item)]
+        known = _evaluated(evaluator, instance, schema)
+        left = [
+            index for index, item in enumerate(instance) if index not in known and not evaluator.holds(wanted, item)
+        ]
         if left:
             yield ValidationError(f"Unevaluated items are not allowed ({_some(left)} unexpected)")
 
 
-def _unevaluated_properties(judge: Judge, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _unevaluated_properties(evaluator: Evaluator, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if isinstance(instance, Members):
-        known = _evaluated(judge, instance, schema)
-        left = [name for name, item in instance.items() if name not in known and not judge.holds(wanted, item)]
+        known = _evaluated(evaluator, instance, schema)
+        left = [name for name, item in instance.items() if name not in known and not evaluator.holds(wanted, item)]
         if left:
             yield ValidationError(f"Unevaluated properties are not allowed ({_some(left)} unexpected)")
 
 
-def _evaluated(judge: Judge, instance: Any, schema: Any) -> set[Any]:
+def _evaluated(evaluator: Evaluator, instance: Any, schema: Any) -> set[Any]:
     """The names or indexes that some part of the schema has looked at, unless it leaves them to this keyword."""
     # Each part makes a set of its own, and adds it to the others'.
-    judge.steps.take(1 + width(instance))
+    evaluator.steps.take(1 + width(instance))
     if isinstance(schema, bool):
         return set()
-    found = set(_items(judge, instance, schema) if isinstance(instance, Items) else _names(judge, instance, schema))
-    for part in _in_place(judge, instance, schema):
-        found |= _evaluated(judge, instance, part)
+    found = set(
+        _items(evaluator, instance, schema) if isinstance(instance, Items) else _names(evaluator, instance, schema)
+    )
+    for part in _in_place(evaluator, instance, schema):
+        found |= _evaluated(evaluator, instance, part)
     return found
 
 
-def _items(judge: Judge, instance: Items, schema: dict[str, Any]) -> Iterator[int]:
+def _items(evaluator: Evaluator, instance: Items, schema: dict[str, Any]) -> Iterator[int]:
     yield from range(len(instance) if "items" in schema else len(schema.get("prefixItems", ())))
     for keyword in {"contains", "unevaluatedItems"} & schema.keys():
-        yield from (index for index, item in enumerate(instance) if judge.holds(schema[keyword], item))
+        yield from (index for index, item in enumerate(instance) if evaluator.holds(schema[keyword], item))
 
 
-def _names(judge: Judge, instance: Members, schema: dict[str, Any]) -> Iterator[str]:
+def _names(evaluator: Evaluator, instance: Members, schema: dict[str, Any]) -> Iterator[str]:
     yield from schema.get("properties", {}).keys() & instance.keys()
     for keyword in {"additionalProperties", "unevaluatedProperties"} & schema.keys():
-        yield from (name for name, value in instance.items() if judge.holds(schema[keyword], value))
+        yield from (name for name, value in instance.items() if evaluator.holds(schema[keyword], value))
     for text in schema.get("patternProperties", ()):
-        yield from (name for name in instance if _found(judge, text, name))
+        yield from (name for name in instance if _found(evaluator, text, name))
 
 
-def _in_place(judge: Judge, instance: Any, schema: dict[str, Any]) -> Iterator[Any]:
+def _in_place(evaluator: Evaluator, instance: Any, schema: dict[str, Any]) -> Iterator[Any]:
     """The parts of a schema that speak of the same value and take it."""
     if "$ref" in schema:
-        yield judge.plan.referred[schema["$ref"]]
+        yield evaluator.plan.referred[schema["$ref"]]
     for keyword in ("allOf", "anyOf", "oneOf"):
-        yield from (part for part in schema.get(keyword, ()) if judge.holds(part, instance))
+        yield from (part for part in schema.get(keyword, ()) if evaluator.holds(part, instance))
     if "if" in schema:
-        holds = judge.holds(schema["if"], instance)
+        holds = evaluator.holds(schema["if"], instance)
         yield from (schema[name] for name in (("if", "then") if holds else ("else",)) if name in schema)
     yield from (part for name, part in schema.get("dependentSchemas", {}).items() if name in instance)
 

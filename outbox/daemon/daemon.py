@@ -24,10 +24,10 @@ from idem.outbox.observe import daemon_events, telemetry
 from idem.outbox.values import clock
 
 HEARTBEAT = 5.0
-"""Seconds between signs of life. A holder seen alive without a token that was swept is known to be done with it."""
+"""Seconds between heartbeats. A holder seen alive without a token that was swept is known to be done with it."""
 
 LOST = 6
-"""Signs of life in a row that have failed, after which a daemon counts as silent to everybody else (`ages.SILENT`)."""
+"""Heartbeats in a row that have failed, after which a daemon counts as silent to everybody else (`ages.SILENT`)."""
 
 LIFE = "SUPERVISED_LIFE"
 """The environment variable in which a supervisor gives a process a word of its own, which its daemons' ids end in."""
@@ -80,7 +80,7 @@ class Life:
     """The row of one daemon in `idem.daemons`.
 
     `tokens` are the claims that this process may still act upon. They are read before the statement, so a token
-    that is missing was let go before the sign of life.
+    that is missing was let go before the heartbeat.
     """
 
     def __init__(self, kind: str) -> None:
@@ -93,7 +93,7 @@ class Life:
         self.passes = PassTimes(kind)
         self._clock = DatabaseClock()
         self.beats = 0
-        """Signs of life that the database is known to have committed. Nothing is claimed from one that has fewer."""
+        """Heartbeats that the database is known to have committed. Nothing is claimed from one that has fewer."""
         self.table = 0
         """The server's number of the outbox then. Nothing is claimed from another table."""
         self._misses = 0
@@ -105,7 +105,7 @@ class Life:
         return self._clock.leap
 
     async def beat(self, connection: AsyncConnection[Any]) -> Beat:
-        """One sign of life. Once it has committed, all of the log that it names is on disk."""
+        """One heartbeat. Once it has committed, all of the log that it names is on disk."""
         cursor = connection.cursor(row_factory=class_row(Beat))
         sent = clock.boottime()
         await cursor.execute(
@@ -147,8 +147,8 @@ class Life:
                     await self.census.count(connection)
             except (*AWAY, *REFUSED) as error:
                 self._missed(error)
-            except Exception as error:  # without its sign of life this process would look dead
-                telemetry.broken(self.kind, error, "sign of life")
+            except Exception as error:  # without its heartbeat this process would look dead
+                telemetry.broken(self.kind, error, "heartbeat")
                 self._missed(error)
             await wait(stop, HEARTBEAT)
 

@@ -1,4 +1,4 @@
-"""Whether the clock of the database has jumped: each sign of life compares it with a clock here that never does."""
+"""Whether the clock of the database has jumped: each heartbeat compares it with a clock here that never does."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ SMALLEST: Final = 2.0
 DRIFT: Final = 0.001
 """What two clocks may drift apart in a second without a jump: more than an NTP client slews."""
 REMEMBERED: Final = 86400.0
-"""Seconds for which a sign of life goes on telling of a jump."""
+"""Seconds for which a heartbeat goes on telling of a jump."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How many processes make calls now, by their signs of life: read with one's own, never for a call."""
+"""How many processes make calls now, by their heartbeats: read with one's own, never for a call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from idem.outbox.domain.rate_limit import DaemonPart, Pacer, Serving, part
 from idem.outbox.values import clock
 
 SEEN = 30.0
-"""Seconds without a sign of life (one is due every 5) after which a process is not counted any more."""
+"""Seconds without a heartbeat (one is due every 5) after which a process is not counted any more."""
 
 FLEET = """
 SELECT count(*) FILTER (WHERE d.kind = 'worker')::integer, count(*) FILTER (WHERE d.kind = 'reconciler')::integer

@@ -7,7 +7,7 @@ from typing import Any, Final
 from idem.outbox.observe import telemetry
 
 RECORDED: Final = 20
-"""Kinds of pass that a sign of life names at the most: those that are overdue for longest."""
+"""Kinds of pass that a heartbeat names at the most: those that are overdue for longest."""
 
 
 @dataclass(slots=True)

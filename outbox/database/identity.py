@@ -91,7 +91,7 @@ async def known(connection: AsyncConnection[Any], *, lock: bool = False) -> Know
 
 
 async def beats(connection: AsyncConnection[Any], daemons: Collection[str]) -> tuple[datetime, dict[str, int]]:
-    """How many signs of life of these daemons the database has kept, and its time."""
+    """How many heartbeats of these daemons the database has kept, and its time."""
     cursor = connection.cursor(row_factory=tuple_row)
     found = await (await cursor.execute(BEATS, {"daemons": list(daemons)})).fetchall()
     return found[0][0], {daemon: number for _, daemon, number in found if daemon is not None}

@@ -1,9 +1,9 @@
 """Remembers what a process has seen of the database, so that it notices one that went back to an earlier point.
 
-Three things stand for a moment: how far the write-ahead log had come, how many signs of life of this process the
+Three things stand for a moment: how far the write-ahead log had come, how many heartbeats of this process the
 database had kept, and the newest word about lost commits. The log shows a server that was put back, as long as it has
 not come as far again; a heartbeat that is missing shows every other way of going back too. A dump that is put back
-between two signs of life may have them all: it makes the tables anew, and the server gives them other numbers.
+between two heartbeats may have them all: it makes the tables anew, and the server gives them other numbers.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-# Part of a condition: the database has forgotten a sign of life of the daemon that asks, or all of them, or its outbox
+# Part of a condition: the database has forgotten a heartbeat of the daemon that asks, or all of them, or its outbox
 # is another table than at the last one.
 WENT_BACK = """%(beats)s > 0 AND (to_regclass('idem.outbox')::oid::bigint <> %(table)s
                                   OR NOT EXISTS (SELECT FROM idem.daemons d
                                                   WHERE d.id = %(holder)s AND d.heartbeats >= %(beats)s))"""
 
 SHORTEST: Final = timedelta(hours=1)
-"""A daemon's row is kept for at least so long after its last sign of life: an absence says nothing later."""
+"""A daemon's row is kept for at least so long after its last heartbeat: an absence says nothing later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One sign of life as the database has committed it.
+    """One heartbeat as the database has committed it.
 
     `number`: how many there have been of this `daemon`, the last at `at` by the database's clock. `moved`: how far the
     write-ahead log had come, in bytes. `word`: the newest word about lost commits, of a daemon or of `idem recover`.
@@ -40,13 +40,13 @@ class Beat:
     table: int
 
     def undone_by(self, later: Beat) -> bool:
-        """Whether the database went back behind this sign of life of a daemon before its `later` one."""
+        """Whether the database went back behind this heartbeat of a daemon before its `later` one."""
         # The first of a row that was not there any more, or no more than there had been.
         number = None if later.number == 1 else later.number - 1
         return self.table != later.table or self.forgotten(number, later.at)
 
     def forgotten(self, number: int | None, now: datetime) -> bool:
-        """Whether a database that has so many signs of life (None: no row) at `now` has lost this one."""
+        """Whether a database that has so many heartbeats (None: no row) at `now` has lost this one."""
         if number is None:
             return now - self.at < SHORTEST
         return number < self.number
@@ -61,7 +61,7 @@ class Memory:
     beats: Mapping[str, Beat] = field(default_factory=dict)
 
     def beaten(self, beat: Beat) -> Memory:
-        """With a sign of life more."""
+        """With a heartbeat more."""
         return Memory(max(self.moved, beat.moved), newest(self.word, beat.word), {**self.beats, beat.daemon: beat})
 
     def spoken_since(self, word: datetime | None) -> bool:

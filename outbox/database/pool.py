@@ -76,7 +76,7 @@ class Database:
     """The daemons' way to PostgreSQL: autocommit connections from a pool of at most `size`.
 
     `on_connect` runs on each new connection after it is configured (the identity check of Recovery), and remembers
-    the signs of life.
+    the heartbeats.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Database:
             raise PoolTimeout(one_line(self._refused)) from late
 
     async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None:
-        """A sign of life was committed on this connection: what the database must not forget any more."""
+        """A heartbeat was committed on this connection: what the database must not forget any more."""
         if self._on_connect is not None:
             await self._on_connect.beaten(connection, beat)
 

@@ -22,7 +22,7 @@ class Limits(Section):
     each."""
     rate: float | None = Field(default=None, gt=0)
     """Calls a second, of the whole fleet: first sends, replays, look-ups and cancels; default no limit. Each process
-    has its part of it, by the number of workers and reconcilers that showed a sign of life in the last 30s; a process
+    has its part of it, by the number of workers and reconcilers that showed a heartbeat in the last 30s; a process
     that starts exceeds it for at most 5s."""
     processes: int | None = Field(default=None, ge=1, le=MOST)
     """By how many processes the rate is divided; default: as many as live. Say it where the rate must hold while

@@ -25,7 +25,7 @@ class WorkItem:
         return self.handler, self.intent
 
 
-# A registration that another session holds is there already; it gets its sign of life next time.
+# A registration that another session holds is there already; it gets its heartbeat next time.
 REGISTER = """
 WITH again AS (
     UPDATE idem.event_handlers h SET seen_at = statement_timestamp()
@@ -50,7 +50,7 @@ UPDATE idem.event_handlers SET backfill_after = pg_snapshot_xmax(pg_current_snap
 
 
 async def register(connection: AsyncConnection[Any], handlers: Iterable[Handler]) -> None:
-    """Say that these handlers exist and are run here. Outside a transaction; to be repeated as a sign of life."""
+    """Say that these handlers exist and are run here. Outside a transaction; to be repeated as a heartbeat."""
     known = list(handlers)
     names = [each.name for each in known]
     await connection.execute(

@@ -19,7 +19,7 @@ from idem.outbox.handlers.run import Execution, OwnTransaction, RunEnd
 from idem.outbox.observe import telemetry
 
 HEARTBEAT: Final = 30.0
-"""Seconds between two signs of life of a handler."""
+"""Seconds between two heartbeats of a handler."""
 LEFT_BEHIND: Final = 16
 """Threads of a handler that may hang before no more of its turns are begun in this process."""
 TOGETHER: Final = 0.05

@@ -41,7 +41,7 @@ class Health:
             await asyncio.sleep(1.0)
 
 
-class Beside:
+class SideServer:
     """`/metrics`, and with a `health` `/healthz` and `/readyz`, on a port of their own until `close`.
 
     Raises ConfigError where the address cannot be taken.

@@ -1,4 +1,4 @@
-"""The runs of one process: begun on a connection of their own, with signs of life for the process that holds them."""
+"""The runs of one process: begun on a connection of their own, with heartbeats for the process that holds them."""
 
 import asyncio
 import weakref
@@ -100,7 +100,7 @@ class InlineRuns:
         return run
 
     async def close(self) -> None:
-        """Renew no longer, and end the signs of life. A run that is open is left to its lease and the sweeper."""
+        """Renew no longer, and end the heartbeats. A run that is open is left to its lease and the sweeper."""
         for run in list(self._runs):
             run.stop()
         if self._giving_back:

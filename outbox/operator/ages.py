@@ -92,7 +92,7 @@ WITH last AS (SELECT DISTINCT ON (kind) id FROM idem.daemons ORDER BY kind, seen
 SELECT d.kind, d.id, d.host, d.pid, d.started_at, d.seen_at, d.last_pass_at, d.ended_at, d.ended_how,
        extract(epoch FROM statement_timestamp() - d.seen_at)::float8 AS seen,
        extract(epoch FROM statement_timestamp() - d.last_pass_at)::float8 AS passed,
-       -- As of its last sign of life, the worst first.
+       -- As of its last heartbeat, the worst first.
        coalesce(d.last_pass -> 'overdue', '[]') AS overdue,
        CASE WHEN d.ended_at IS NOT NULL THEN 'ended'
             WHEN d.seen_at < statement_timestamp() - make_interval(secs => %(silent)s) THEN 'silent'
@@ -130,7 +130,7 @@ SELECT h.name AS handler, h.operation, count(w.number)::integer AS events, count
 """
 
 SILENT = 30.0
-"""Seconds without a sign of life (one is due every 5), after which a daemon counts as silent."""
+"""Seconds without a heartbeat (one is due every 5), after which a daemon counts as silent."""
 
 
 async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | None = None) -> Record:

@@ -1,4 +1,4 @@
-"""Checks whether this database is still the one that idem wrote to, on each new connection and at each sign of life.
+"""Checks whether this database is still the one that idem wrote to, on each new connection and at each heartbeat.
 
 Nothing can notice a restored snapshot if all daemons were restarted; `idem recover` is for that.
 """
@@ -24,7 +24,7 @@ Durability: TypeAlias = Literal["single", "synchronous", "asynchronous"]
 
 class Guard:
     """Runs on each new connection of a daemon. It compares the database with the installation's record and with what
-    this process remembers: the log position at its newest connection, and everything at its last sign of life.
+    this process remembers: the log position at its newest connection, and everything at its last heartbeat.
 
     Raises StoreUnavailable if this process is configured for another environment: staging must not work on a clone of
     production.
@@ -39,7 +39,7 @@ class Guard:
     async def __call__(self, connection: AsyncConnection[Any]) -> None:
         # One connection at a time: while one doubts the rows, no other passes.
         async with self._one:
-            # Read it first: another sign of life may arrive meanwhile, and what is read later would then look older.
+            # Read it first: another heartbeat may arrive meanwhile, and what is read later would then look older.
             memory = self._memory
             identity = await identities.read(connection)
             went_back = identity.moved < memory.moved or await _forgotten(connection, memory)
@@ -51,13 +51,13 @@ class Guard:
             if went_back or differs(known, identity):
                 await self._changed(connection, memory, went_back)
             # What is only on this server's disk may be missing on the synchronous standby that replaces it, so there it
-            # remembers only the log position behind a commit, that of signs of life.
+            # remembers only the log position behind a commit, that of heartbeats.
             moved = 0 if self._durability == "synchronous" else identity.moved
             kept = self._memory
             self._memory = Memory(max(kept.moved, moved), newest(kept.word, known.word), kept.beats)
 
     async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None:
-        """Remember a sign of life that this connection has committed.
+        """Remember a heartbeat that this connection has committed.
 
         It notices a database that went back under a connection that stays (tables emptied and filled from a dump, or
         created again).

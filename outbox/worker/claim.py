@@ -154,7 +154,7 @@ async def claim(
 
     `now` is the boot-time clock read before the statement was sent, so that this process never believes in its
     lease for longer than the database does. `tenants` is moved on; without it, what has waited longest comes first.
-    `beats`: signs of life of this `holder` that the database has committed: where it has forgotten one it went back to
+    `beats`: heartbeats of this `holder` that the database has committed: where it has forgotten one it went back to
     an earlier moment, and nothing is claimed until that is noticed. `table`: the outbox as
     of the last of them (`Beat.table`). `sent_as`: as whom this process sends.
     """

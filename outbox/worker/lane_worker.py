@@ -236,7 +236,7 @@ class LaneWorker:
                 send_by=replay_window.send_by(claimed.send_by, row, claimed.request, flight.terms.contract),
             )
         except StillSending:
-            # Its token stays held, so that no sign of life says that this process is done with it.
+            # Its token stays held, so that no heartbeat says that this process is done with it.
             self.left_running = True
             return
         flight.calling = False

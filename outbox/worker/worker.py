@@ -80,7 +80,7 @@ class Worker:
         listener = Listener(self.database)
         listening = asyncio.create_task(listener.run(stop))
         hastening = asyncio.create_task(self.database.hasten_after(stop))
-        # It is a sign of life until nothing of this process can act any more.
+        # It is a heartbeat until nothing of this process can act any more.
         ended = asyncio.Event()
         living = asyncio.create_task(self.life.run(self.database, ended))
         settling = asyncio.create_task(self.settler.run())

@@ -39,7 +39,7 @@ class Delivery:
     out_of_time: bool = False
 
 
-def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[str, tuple[bytes, ...]]:
+def secrets_of(catalogue: Catalogue, provider: str, account: str | None) -> dict[str, tuple[bytes, ...]]:
     """The secrets that are tried at this address, by account. Raises WebhookRefused."""
     known = catalogue.providers.get(provider)
     if known is None or provider == LOCAL or (account is not None and account not in known.accounts):
@@ -69,7 +69,7 @@ def verified(
     left out; a delivery of which nothing could be kept is not readable. One that is genuine and out of time is taken
     as such, if its id is signed: under another one it could come any number of times. Raises WebhookRefused.
     """
-    tried = endpoint(catalogue, provider, account)
+    tried = secrets_of(catalogue, provider, account)
     known = catalogue.providers[provider]
     assert known.webhook is not None
     try:

@@ -15,8 +15,8 @@ from idem.outbox.http_server.body_memory import BodyMemory, Reservation, full
 from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.webhooks import endpoint
+from idem.reconciler.webhooks.check_queue import checked
 from idem.reconciler.webhooks.ingest import ingest
-from idem.reconciler.webhooks.signature_checks import checked
 
 RequestHeaders: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
 OpenDatabase: TypeAlias = Callable[[], Awaitable[Database]]

@@ -31,8 +31,8 @@ from idem.outbox.observe import telemetry
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values.errors import WebhookRefused
 from idem.reconciler.webhooks import ingest
-from idem.reconciler.webhooks.delivery import Delivery, endpoint
-from idem.reconciler.webhooks.signature_checks import checked
+from idem.reconciler.webhooks.check_queue import checked
+from idem.reconciler.webhooks.delivery import Delivery, secrets_of
 
 CODES: Final = {
     "unknown_endpoint": "not_found",
@@ -78,7 +78,7 @@ class _EndpointContext:
         # A metric's label is never a word of the sender's.
         named = provider if provider in self._catalogue.providers else "unknown"
         try:
-            endpoint(self._catalogue, provider, account)
+            secrets_of(self._catalogue, provider, account)
             with self._memory.held() as held:
                 body = await self._body(request, held)
                 deliveries = await checked(

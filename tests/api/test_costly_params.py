@@ -7,7 +7,7 @@ import pytest
 from fix_api import client
 from fix_spine import Spine, operation
 
-from idem.outbox.config.validation import TOO_COSTLY, validator
+from idem.outbox.config.params_validation import TOO_COSTLY, validator
 
 INNER: dict[str, Any] = {"type": "object", "properties": {"c": {"$ref": "#/$defs/n"}}, "required": ["c"]}
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -68,7 +68,7 @@ class Service:
 
 
 def _validator(schema: dict[str, Any]) -> Any:
-    from idem.outbox.config.validation import validator
+    from idem.outbox.config.params_validation import validator
 
     return validator(schema)
 

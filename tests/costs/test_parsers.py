@@ -13,7 +13,7 @@ from costs.steps import grows_with_the_square, steps
 from fix_source import texts
 
 from idem.outbox.api import suspicious
-from idem.outbox.config.validation import validator
+from idem.outbox.config.params_validation import validator
 from idem.outbox.domain import keys
 from idem.outbox.domain.contract import FrozenRequest, Response
 from idem.outbox.domain.webhook import Signed, verify

@@ -13,13 +13,13 @@ from jsonschema import Draft202012Validator
 
 from idem.errors import ParamsInvalid
 from idem.outbox.api.large_bodies import Heavy
-from idem.outbox.config import validation
+from idem.outbox.config import params_validation as validation
+from idem.outbox.config.params_validation import TOO_COSTLY, TOO_DEEP, validator
 from idem.outbox.config.schema_checks import check_schema, references
 from idem.outbox.config.schema_cost import AT_ONCE, BASE, NotAtOnce, Steps, TooCostly, at_once
-from idem.outbox.config.schema_evaluation import Judge, Plan, named
+from idem.outbox.config.schema_evaluation import Evaluator, Plan, named
 from idem.outbox.config.schema_keywords import KEYWORDS
 from idem.outbox.config.schema_patterns import pattern, states
-from idem.outbox.config.validation import TOO_COSTLY, TOO_DEEP, validator
 
 SEEDS = int(os.environ.get("IDEM_SCHEMA_SEEDS", "400"))
 
@@ -156,9 +156,9 @@ def test_what_looks_at_every_entry_counts_the_entries_for_each_part_of_the_schem
         schema = {**parts_in_place(parts, keyword), **top}
         check_schema(schema)
         value, count = named({f"m{n}": n for n in range(entries)} if members else list(range(entries)))
-        judge = Judge(Plan(schema, KEYWORDS, references(schema)), Steps(count))
-        judge.holds(schema, value)
-        return judge.steps.taken
+        evaluator = Evaluator(Plan(schema, KEYWORDS, references(schema)), Steps(count))
+        evaluator.holds(schema, value)
+        return evaluator.steps.taken
 
     asked = 3 if top else 2
     for parts in (10, 20):

@@ -1,4 +1,4 @@
-"""A jump of the database's clock is told by the next sign of life and shown by doctor; its usual course is not."""
+"""A jump of the database's clock is told by the next heartbeat and shown by doctor; its usual course is not."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +13,7 @@ from idem.outbox.daemon.database_clock import DatabaseClock
 
 
 async def beats(spine: Spine, life: Life, times: int = 1) -> list[float]:
-    """The jumps that so many signs of life tell of, each on a session that has no older plan."""
+    """The jumps that so many heartbeats tell of, each on a session that has no older plan."""
     with capture_logs() as told:
         for _ in range(times):
             async with spine.database.connection() as connection:

@@ -1,4 +1,4 @@
-"""A process whose signs of life fail says so itself, because everybody else counts it as dead."""
+"""A process whose heartbeats fail says so itself, because everybody else counts it as dead."""
 
 import asyncio
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fix_desk import run
 
-from idem.cli.demo import DemoSettings, Sabotage, play
+from idem.cli.demo import DemoSettings, Sabotage, ending
 from idem.cli.demo.proof import DemoProof
 from idem.cli.demo.proof_records import BrokenPromise
 from idem.cli.demo.report import DemoResult, closing
@@ -61,7 +61,7 @@ def test_exit_codes(
     settings = DemoSettings(sabotage=sabotage, home=tmp_path)
     result = DemoResult(settings, proven(*findings), 1.0, 1, 0, True, str(tmp_path / "work"), victim)
     monkeypatch.setattr("idem.cli.demo.stage.play", lambda *_: result)
-    assert play.perform(settings) == code
+    assert ending.perform(settings) == code
 
 
 def test_the_closing_explains_what_was_undone_and_kills_that_hit_nothing() -> None:

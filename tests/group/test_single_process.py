@@ -28,7 +28,7 @@ def children(process: Command) -> str:
 
 
 async def test_one_process_is_all_daemons(desk: Desk, unused_tcp_port: int, tmp_path: Path, linux: None) -> None:
-    """All four give signs of life, `doctor` finds them, `/metrics` shows all; a folder for metrics stays empty."""
+    """All four give heartbeats, `doctor` finds them, `/metrics` shows all; a folder for metrics stays empty."""
     folder = tmp_path / "metrics"
     folder.mkdir()
     named = {"PROMETHEUS_MULTIPROC_DIR": str(folder), "prometheus_multiproc_dir": str(folder)}

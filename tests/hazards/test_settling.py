@@ -25,7 +25,7 @@ from idem.outbox.settle.locked_rows import lock
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outcomes import CouldNotAsk, Pending, Refused, Succeeded
-from idem.reconciler import lookups
+from idem.reconciler import asker
 
 
 async def test_hazard_3_a_proof_about_an_earlier_attempt_stops_the_queued_one(spine: Spine) -> None:
@@ -82,11 +82,9 @@ def test_hazard_4_a_refusal_by_its_status_alone_settles_no_replay() -> None:
     """Charged, answer lost; on the replay the provider no longer takes this request, and its 4xx are "answers"."""
     answers = dataclasses.replace(KEYED, unlisted_4xx="answer")
     for status in (400, 403, 404, 422):
-        assert lookups._as_look(Refused("pay_1"), Seen(status), answers) == CouldNotAsk()
-    assert lookups._as_look(Refused("pay_1"), Seen(402), answers) == Refused("pay_1"), (
-        "a decline is the provider's word"
-    )
-    assert lookups._as_look(Refused("pay_1"), Seen(422), KEYED) == Refused("pay_1"), "listed by a rule of the contract"
+        assert asker._as_look(Refused("pay_1"), Seen(status), answers) == CouldNotAsk()
+    assert asker._as_look(Refused("pay_1"), Seen(402), answers) == Refused("pay_1"), "a decline is the provider's word"
+    assert asker._as_look(Refused("pay_1"), Seen(422), KEYED) == Refused("pay_1"), "listed by a rule of the contract"
 
 
 def no_lookup(spine: Spine) -> Any:

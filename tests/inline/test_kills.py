@@ -121,7 +121,7 @@ async def both_are_known(shop: Shop) -> bool:
 
 @pytest.mark.quick
 async def test_ib_018_the_next_process_does_not_vouch_for_the_dead_one(shop: Shop, callers: Any) -> None:
-    """Its signs of life are of another name, so the claim ends with its lease, and a pause is allowed for."""
+    """Its heartbeats are of another name, so the claim ends with its lease, and a pause is allowed for."""
     dead = callers()
     await dead.hear()
     dead.kill()

@@ -20,7 +20,7 @@ ONE = Limits(concurrency=1)
 
 
 async def living(spine: Spine, kind: str = "reconciler") -> Life:
-    """A daemon of this kind has just given a sign of life."""
+    """A daemon of this kind has just given a heartbeat."""
     life = Life(kind)
     await spine.run(life.beat)
     return life

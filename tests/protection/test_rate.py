@@ -1,4 +1,4 @@
-"""Calls a second of the whole fleet: counted at the bank, over processes that divide the rate by signs of life."""
+"""Calls a second of the whole fleet: counted at the bank, over processes that divide the rate by heartbeats."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ def worker(spine: Spine, catalogue: Catalogue) -> Worker:
 
 
 async def counted(worker: Worker, spine: Spine) -> None:
-    """What a sign of life does."""
+    """What a heartbeat does."""
     async with spine.database.connection() as connection:
         await worker.life.beat(connection)
         await worker.life.census.count(connection)

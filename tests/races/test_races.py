@@ -16,7 +16,7 @@ from idem.outbox.settle.proofs import change_one
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.worker.lane_worker import InFlight
 from idem.outcomes import Absent, Ambiguous, Refused, Succeeded
-from idem.reconciler import lookups, settling, stored
+from idem.reconciler import asker, settling, stored
 
 ROUNDS = 25
 
@@ -128,7 +128,7 @@ async def test_two_reconcilers_take_a_row_once(spine: Spine) -> None:
     await spine.advance(40)
     again = await claim_due(spine, "keyless")
     assert len(again) == 8, "takes whose lease ran out are simply taken by the next"
-    expired = await spine.all("SELECT FROM idem.evidence WHERE kind = 'take_expired'")
+    expired = await spine.all("SELECT FROM idem.evidence WHERE kind = 'claim_expired'")
     assert len(expired) == 8
 
 
@@ -182,7 +182,7 @@ async def test_a_verdict_never_beats_a_proof_that_is_stored(spine: Spine) -> Non
         await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (taken.row.id,))
         assert await prove(spine, taken.row.id, Succeeded("pay_1"), wait=False) == "stored"
 
-    found = lookups.Answered("look", Absent(), Seen(200), sent=False)
+    found = asker.Answered("look", Absent(), Seen(200), sent=False)
     await settling.settle(spine.database, Renderer(), taken, found, spine.catalogue.require("pay.keyless"))
     assert (await spine.key(intent))["state"] == "completed"
 

@@ -1,4 +1,4 @@
-"""A database that goes back under connections that stay: nothing is claimed before the next sign of life notices it."""
+"""A database that goes back under connections that stay: nothing is claimed before the next heartbeat notices it."""
 
 from typing import Any
 from uuid import uuid4
@@ -16,7 +16,7 @@ from idem.reconciler import due
 
 
 async def held(spine: Spine, kind: str, beats: int, holder: str, table: int) -> list[Any]:
-    """What a worker or a reconciler takes that knows of so many signs of life, and of this outbox."""
+    """What a worker or a reconciler takes that knows of so many heartbeats, and of this outbox."""
     name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
     contract = spine.catalogue.providers["keyed"].contract
     terms: Any = {
@@ -30,7 +30,7 @@ async def held(spine: Spine, kind: str, beats: int, holder: str, table: int) -> 
 
 
 @pytest.mark.parametrize("kind", ["worker", "reconciler"])
-@pytest.mark.parametrize("went_back", ["fewer signs of life", "no row"])
+@pytest.mark.parametrize("went_back", ["fewer heartbeats", "no row"])
 async def test_nothing_is_taken_where_a_sign_of_life_is_missing(spine: Spine, kind: str, went_back: str) -> None:
     spine.accepted()
     if kind == "reconciler":
@@ -46,7 +46,7 @@ async def test_nothing_is_taken_where_a_sign_of_life_is_missing(spine: Spine, ki
             await connection.execute("UPDATE idem.daemons SET heartbeats = 2 WHERE id = %s", [life.id])
     assert beat.number == 3
     assert await held(spine, kind, 3, life.id, beat.table) == []
-    if went_back == "fewer signs of life":
+    if went_back == "fewer heartbeats":
         assert await held(spine, kind, 2, life.id, beat.table + 1) == [], "another outbox"
     assert len(await held(spine, kind, 0 if went_back == "no row" else 2, life.id, beat.table)) == 1
 

@@ -1,4 +1,4 @@
-"""A server, or a database, that is really put back is noticed down to the last sign of life, and a crash is not."""
+"""A server, or a database, that is really put back is noticed down to the last heartbeat, and a crash is not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def spine(made: Server) -> AsyncIterator[Spine]:
 
 
 class Daemon:
-    """What a daemon does all the time: one connection, and signs of life."""
+    """What a daemon does all the time: one connection, and heartbeats."""
 
     def __init__(self, spine: Spine, durability: Durability = "single") -> None:
         guard = Guard(spine.catalogue, durability)
@@ -60,7 +60,7 @@ class Daemon:
         await self.database.close()
 
     async def beat(self) -> None:
-        """A sign of life, on a connection that may be new."""
+        """A heartbeat, on a connection that may be new."""
         until = asyncio.get_running_loop().time() + 60
         while True:
             try:
@@ -82,7 +82,7 @@ async def status(spine: Spine) -> str:
 @pytest.mark.parametrize("durability", ["single", "synchronous"])
 @pytest.mark.parametrize("log", ["behind", "ahead"])
 async def test_what_went_back_is_noticed(made: Server, spine: Spine, log: str, durability: Durability) -> None:
-    """The connection of that sign of life is older than the backup: what it saw of the log then is no help."""
+    """The connection of that heartbeat is older than the backup: what it saw of the log then is no help."""
     async with Daemon(spine, durability) as daemon:
         await daemon.beat()
         spine.accepted("a", operation="pay.keyless")
@@ -184,7 +184,7 @@ def reload(made: Server) -> None:
 
 
 async def test_tables_that_were_made_anew_between_two_signs_of_life_are_noticed(made: Server, spine: Spine) -> None:
-    """The backup is younger than the last sign of life, and older than a send: nothing is sent before it is doubted."""
+    """The backup is younger than the last heartbeat, and older than a send: nothing is sent before it is doubted."""
     name, _ = lane_names(spine.catalogue)["keyless", "keyless"]
     async with Daemon(spine) as daemon:
         await daemon.beat()

@@ -22,7 +22,7 @@ from serving.apps import ok, said
 
 from idem.outbox.calls.http_client import ssl_context, stock_client
 from idem.outbox.http_server import connections
-from idem.outbox.http_server.side_server import Beside, Health
+from idem.outbox.http_server.side_server import Health, SideServer
 from idem.testing.bank.server import Server
 
 
@@ -200,7 +200,7 @@ async def test_ib_191_the_api_takes_a_target_in_absolute_form(api: Client) -> No
 
 def test_probes_are_answered_while_the_loop_is_busy() -> None:
     health = Health()
-    beside = Beside("127.0.0.1", 0, health)
+    beside = SideServer("127.0.0.1", 0, health)
     try:
         with urlopen(f"http://127.0.0.1:{beside.port}/readyz", timeout=10) as answer:
             assert answer.status == 200

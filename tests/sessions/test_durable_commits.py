@@ -26,7 +26,7 @@ from idem.testing.embedded import acquire
 
 WAYS = pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 WRITTEN_AGAIN = {"alembic_version", "tenant_usage", "tenant_keys", "daemons", "decisions_to_count"}
-"""Counts and signs of life: what is lost of them is written again."""
+"""Counts and heartbeats: what is lost of them is written again."""
 
 GUARDED = """
 SELECT c.relname, bool_or(t.tgname = 'commit_is_durable' AND t.tgdeferrable AND t.tginitdeferred AND t.tgenabled = 'O'

@@ -13,7 +13,7 @@ from idem.decisions import Replay
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle.rendering import Renderer
 from idem.outcomes import Absent, CouldNotAsk, Look, Succeeded
-from idem.reconciler import lookups, settling
+from idem.reconciler import asker, settling
 from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank.settings import CancelByKey
 
@@ -133,7 +133,7 @@ async def answered(spine: Spine, look: Look, seen: Seen | None = None) -> str:
     """A claim whose cancel was answered so."""
     await spine.advance(200)
     taken = await claim_due_row(spine, "keyed")
-    found = lookups.Answered("cancel", look, seen or Seen(200), sent=isinstance(look, CouldNotAsk))
+    found = asker.Answered("cancel", look, seen or Seen(200), sent=isinstance(look, CouldNotAsk))
     became, _ = await settling.settle(
         spine.database, Renderer(), taken, found, spine.catalogue.require("pay.keyed")
     )  # fmt: skip

@@ -18,7 +18,7 @@ LONGEST = KEYED.flight_limit + KEYED.pause_allowance + LEASE
 
 
 async def beat(spine: Spine, reconciler: Reconciler) -> None:
-    """A sign of life, which compares the clocks."""
+    """A heartbeat, which compares the clocks."""
     await spine.run(reconciler.context.life.beat)
 
 

@@ -23,8 +23,8 @@ from idem.outbox.values import clock
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, settling
+from idem.reconciler.asker import Asker
 from idem.reconciler.control_question import ControlQuestion
-from idem.reconciler.lookups import Asker
 from idem.testing.bank import BankAccount as BankAccount
 
 HOUR, DAY = 3600, 86400

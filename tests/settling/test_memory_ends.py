@@ -17,8 +17,8 @@ from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.sent_as import Sender
 from idem.outcomes import CouldNotAsk, NotExecuted
 from idem.reconciler import due
+from idem.reconciler.asker import Asker
 from idem.reconciler.control_question import ControlQuestion
-from idem.reconciler.lookups import Asker
 
 LEFT = 0.5
 REMEMBERED = """

@@ -1,4 +1,4 @@
-"""The sweeper as a daemon: passes, signs of life, outages, and its end."""
+"""The sweeper as a daemon: passes, heartbeats, outages, and its end."""
 
 import asyncio
 from collections import Counter

@@ -28,7 +28,7 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.webhooks import embedded
-from idem.reconciler.webhooks.signature_checks import WAITING
+from idem.reconciler.webhooks.check_queue import WAITING
 
 ROOM = 2 * 1024 * 1024
 MANY = [SCHEME.parse_secret(secret(f"of rotation {number}")) for number in range(8)]

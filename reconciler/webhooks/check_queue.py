@@ -11,7 +11,7 @@ from idem.outbox.api.large_bodies import LIGHT, UNVERIFIED
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.webhook import DeliveryHeaders
 from idem.outbox.providers.schemes.tries import tries
-from idem.reconciler.webhooks.delivery import Delivery, endpoint, verified
+from idem.reconciler.webhooks.delivery import Delivery, secrets_of, verified
 
 OF_ONE_TRY: Final = 1024
 """Bytes of a small body that cost as much to read as trying one secret."""
@@ -31,7 +31,7 @@ async def checked(
     hold: Callable[[int], None] = lambda size: None,
 ) -> tuple[Delivery, ...]:
     """What `verified` finds. `hold`: asks for memory beside the body's, before a wait. Raises what both raise."""
-    cost = len(body) + OF_ONE_TRY * tries(endpoint(catalogue, provider, account))
+    cost = len(body) + OF_ONE_TRY * tries(secrets_of(catalogue, provider, account))
     if cost > LIGHT and len(body) < WAITING:
         hold(WAITING - len(body))
     return await UNVERIFIED.run(

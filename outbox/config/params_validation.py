@@ -29,7 +29,7 @@ def validator(schema: Any) -> Callable[[Any], None]:
     """
     if not schema:
         return lambda params: None
-    from idem.outbox.config.schema_evaluation import Judge, Plan, Teller, named
+    from idem.outbox.config.schema_evaluation import ErrorCollector, Evaluator, Plan, named
     from idem.outbox.config.schema_keywords import KEYWORDS
 
     plan = Plan(schema, KEYWORDS, references(schema))
@@ -38,10 +38,10 @@ def validator(schema: Any) -> Callable[[Any], None]:
         problems: list[tuple[str, str]] = []
         try:
             value, count = named(params)
-            judge = Judge(plan, Steps(count))
-            if judge.holds(schema, value):
+            evaluator = Evaluator(plan, Steps(count))
+            if evaluator.holds(schema, value):
                 return
-            for error in islice(Teller(judge).descend(value, schema), MAX_PROBLEMS):
+            for error in islice(ErrorCollector(evaluator).descend(value, schema), MAX_PROBLEMS):
                 problems.append((json_pointer.render(error.path), message(error)))
         except TooCostly:
             problems = problems or [("", TOO_COSTLY)]

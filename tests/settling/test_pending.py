@@ -24,7 +24,7 @@ async def test_a_payout_that_takes_five_days(spine: Spine, fault: str, status: i
         await spine.reconcile(after=wait * SLACK)
         assert count_lookups(spine) == n + 1
         decision = spine.accept()
-        assert isinstance(decision, InProgress) and decision.step == "awaiting"
+        assert isinstance(decision, InProgress) and decision.status == "awaiting"
     await spine.reconcile(after=DAY * SLACK, times=3)
     assert await spine.letters(intent) == []
     spine.bank.shift_clock(5 * DAY)

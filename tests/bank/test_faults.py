@@ -43,8 +43,7 @@ def test_acts_and_the_answer_is_lost(bank, pay, log_path, fault, error):
 
 
 @pytest.mark.parametrize(
-    ("fault", "error"),
-    [("drop_before_acting", httpx.RemoteProtocolError), ("reset_before_acting", httpx.ReadError)],
+    ("fault", "error"), [("drop_before_acting", httpx.RemoteProtocolError), ("reset_before_acting", httpx.ReadError)]
 )
 def test_hangs_up_and_does_nothing(bank, pay, log_path, fault, error):
     with pytest.raises(error):

@@ -41,10 +41,7 @@ def test_an_event_is_signed_and_tells_the_payment(open_with_hooks, pay, receiver
 
 def test_the_known_vector_of_the_specification():
     signed = signature(
-        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-        "msg_p5jXN8AQM9LWM0D4loKWxJek",
-        1614265330,
-        b'{"test": 2432232314}',
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
     )
     assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 

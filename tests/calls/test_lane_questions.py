@@ -330,11 +330,7 @@ def cancelling(psp: Mocked) -> Lane:
 
 
 async def test_a_cancel_is_done_or_too_late_or_says_nothing(mocked: Any) -> None:
-    answers = [
-        (200, {}),
-        (409, {"errors": [{"code": "X"}], "payment": {"id": "p", "status": "COMPLETED"}}),
-        (503, {}),
-    ]
+    answers = [(200, {}), (409, {"errors": [{"code": "X"}], "payment": {"id": "p", "status": "COMPLETED"}}), (503, {})]
     psp = mocked(lambda request: said(*answers[len(psp.requests) - 1]))
     lookups = [await cancelling(psp).cancel(asked(), lease_ends=lease()) for _ in answers]
     assert [look for look, _ in lookups] == [Absent(), Succeeded("p", "COMPLETED"), CouldNotAsk()]

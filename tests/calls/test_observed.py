@@ -47,58 +47,32 @@ def over(proxy: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(proxy=proxy, verify=CONTEXT), trust_env=False)
 
 
-async def row_full_request_read_then_rst_over_tls(dial: Any, serve: Any, certificate: Any) -> Any:
-    server = await serve(does("reset"), tls=serving(certificate))
-    ended = await dial(f"https://127.0.0.1:{server.port}", tls=trusting(certificate))
-    assert len(server.full) == 1
-    return ended
+BAD_GATEWAY = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"
+ROWS: dict[str, tuple[Any, str, list[tuple[str, str]], bytes | None, Any]] = {
+    "same over TLS, RST": ("reset", "tls", [], b"POST ", {"ReadError", "RemoteProtocolError"}),
+    "CONNECT hangs": (30.0, "https through a proxy", [], b"CONNECT ", {"ReadTimeout", "TimeoutError"}),
+    # Like a 502 of the provider itself: nobody knows whether it was handed on.
+    "plain-http forward proxy 502": (BAD_GATEWAY, "http through a proxy", [], b"POST ", 502),
+    # Refused by us long before; h11 would refuse it too, after the request has begun.
+    "illegal header value": (30.0, "http", [("Host", "x"), ("X-A", "a\x00b")], None, {"LocalProtocolError"}),
+    "Content-Length mismatch": (30.0, "http", [("Host", "x"), ("Content-Length", "3")], None, {"LocalProtocolError"}),
+}
+"""What the server does, how it is reached, the headers in place of ours, what it gets, and how the call ends."""
 
 
-async def row_connect_hangs(dial: Any, serve: Any, certificate: Any) -> Any:
-    server = await serve(does(30.0))
-    ended = await dial("https://127.0.0.1:9", client=over(server.origin))
-    assert server.full[0].startswith(b"CONNECT ")
-    return ended
-
-
-async def row_plain_http_forward_proxy_502(dial: Any, serve: Any, certificate: Any) -> Any:
-    """Like a 502 of the provider itself: nobody knows whether it was handed on."""
-    server = await serve(does(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"))
-    ended = await dial("http://127.0.0.1:9", client=over(server.origin))
-    assert server.full[0].startswith(b"POST ")
-    return ended
-
-
-async def row_illegal_header_value(dial: Any, serve: Any, certificate: Any, monkeypatch: Any) -> Any:
-    """Refused by us long before; h11 would refuse it too, after the request has begun."""
-    server = await serve(does(30.0))
-    monkeypatch.setattr("idem.outbox.calls.http_client.head", lambda *_: [("Host", "x"), ("X-A", "a\x00b")])
-    ended = await dial(server.origin)
-    assert server.full == []
-    return ended
-
-
-async def row_content_length_mismatch(dial: Any, serve: Any, certificate: Any, monkeypatch: Any) -> Any:
-    server = await serve(does(30.0))
-    monkeypatch.setattr("idem.outbox.calls.http_client.head", lambda *_: [("Host", "x"), ("Content-Length", "3")])
-    return await dial(server.origin)
-
-
-ROWS = [
-    ("same over TLS, RST", row_full_request_read_then_rst_over_tls, {"ReadError", "RemoteProtocolError"}),
-    ("CONNECT hangs", row_connect_hangs, {"ReadTimeout", "TimeoutError"}),
-    ("plain-http forward proxy 502", row_plain_http_forward_proxy_502, 502),
-    ("illegal header value", row_illegal_header_value, {"LocalProtocolError"}),
-    ("Content-Length mismatch", row_content_length_mismatch, {"LocalProtocolError"}),
-]
-
-
-@pytest.mark.parametrize(("row", "ends"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-async def test_the_row(
-    dial: Any, serve: Any, certificate: Any, monkeypatch: pytest.MonkeyPatch, row: Any, ends: Any
-) -> None:
-    more = {"monkeypatch": monkeypatch} if "monkeypatch" in row.__code__.co_varnames else {}
-    ended = await row(dial, serve, certificate, **more)
+@pytest.mark.parametrize("row", ROWS)
+async def test_the_row(dial: Any, serve: Any, certificate: Any, monkeypatch: pytest.MonkeyPatch, row: str) -> None:
+    step, way, headers, got, ends = ROWS[row]
+    if headers:
+        monkeypatch.setattr("idem.outbox.calls.http_client.head", lambda *_: headers)
+    server = await serve(does(step), tls=serving(certificate) if way == "tls" else None)
+    if "proxy" in way:
+        ended = await dial(f"{way.partition(' ')[0]}://127.0.0.1:9", client=over(server.origin))
+    elif way == "tls":
+        ended = await dial(f"https://127.0.0.1:{server.port}", tls=trusting(certificate))
+    else:
+        ended = await dial(server.origin)
+    assert len(server.full) == (got is not None) and (got is None or server.full[0].startswith(got))
     if isinstance(ends, int):
         assert isinstance(ended, Response) and (ended.status, ended.complete) == (ends, True)
         outcome, _ = HttpProvider(CONTRACT, {}).classify(ended)

@@ -26,6 +26,8 @@ required = ["amount"]
 properties = {{ amount = {{ type = "integer" }} }}
 """
 MAIN = ".accounts.main"
+BASIC = 'basic = { user = { env = "U" } }'
+SIGNED = 'signature = { secret = { env = "S" }'
 VARIABLES = {"S": "shared", "T": "token", "U": "user", "COLON": "us:er"}
 
 
@@ -62,37 +64,34 @@ MISTAKES = within(
         ('deployment_tag.key_at = "/a"', ".deployment_tag.at", "missing"),
         ('deployment_tag = { at = "/a", key_at = "/a/b" }', ".deployment_tag", "one place"),
         *(
-            (f"object = {written}\n", where, word)
+            (f"object = {{ {written} }}\n", ".object" + where, word)
             for written, where, word in [
-                ('{ statuses = { final = ["ok"] } }', ".object", "say where it is"),
+                ('statuses = { final = ["ok"] }', "", "say where it is"),
                 (
-                    '{ status = "/s", statuses = { final = ["ok"], pending = ["ok"] } }',
-                    ".object.statuses",
-                    "under final and under pending",
+                    'status = "/s", statuses = { final = ["ok"], pending = ["ok"] }',
+                    ".statuses",
+                    "final and under pending",
                 ),
-                (
-                    '{ status = "/s", statuses = { later_fact = ["a", "a"] } }',
-                    ".object.statuses",
-                    "twice under later_fact",
-                ),
-                ('{ status = "/s", statuses = { finale = ["ok"] } }', ".object.statuses.finale", "must be one of"),
+                ('status = "/s", statuses = { later_fact = ["a", "a"] }', ".statuses", "twice under later_fact"),
+                ('status = "/s", statuses = { finale = ["ok"] }', ".statuses.finale", "must be one of"),
             ]
         ),
         *(
-            ('{ shape = "/error/code" }', f"{{ {written} }}", where, word)
+            ('{ shape = "/error/code" }', f"{{ {written} }}", ".errors" + where, word)
             for written, where, word in [
-                ('shape = "/e", codes = { refused = ["a"] }', ".errors", "say both"),
-                ('code = "/e", codes = { refused = ["a"] }', ".errors", "say both"),
-                (
-                    'shape = "/e", code = "/e", codes = { refused = ["a"], "not_executed:config" = ["a"] }',
-                    ".errors",
-                    "under refused and under not_executed:config",
-                ),
-                ('shape = "/e", code = "/e", codes = { refused = ["a", "a"] }', ".errors", "twice under"),
-                ('shape = "/e", code = "/e", codes = { refused = [7, "7"] }', ".errors", "twice under"),
-                ('shape = "/e", code = "/e", codes = { later_fact = ["a"] }', ".errors", "only events tell"),
-                ('shape = "/e", code = "/e", codes = { declined = ["a"] }', ".errors.codes.declined", "one of"),
-                ('shape = ["/e", "f"]', ".errors.shape", "not a JSON pointer"),
+                ('shape = "/e", codes = { refused = ["a"] }', "", "say both"),
+                ('code = "/e", codes = { refused = ["a"] }', "", "say both"),
+                ('shape = ["/e", "f"]', ".shape", "not a JSON pointer"),
+            ]
+        ),
+        *(
+            ('{ shape = "/error/code" }', f'{{ shape = "/e", code = "/e", codes = {{ {written} }} }}', where, word)
+            for written, where, word in [
+                ('refused = ["a"], "not_executed:config" = ["a"]', ".errors", "refused and under not_executed:config"),
+                ('refused = ["a", "a"]', ".errors", "twice under"),
+                ('refused = [7, "7"]', ".errors", "twice under"),
+                ('later_fact = ["a"]', ".errors", "only events tell"),
+                ('declined = ["a"]', ".errors.codes.declined", "one of"),
             ]
         ),
         ('says = "final"', 'says = "later_fact", status = 200', ".outcome.0", "a body alone"),
@@ -105,60 +104,33 @@ MISTAKES = within(
             "this rule never holds",
         ),
         *(
-            ('{ origin = "https://bank.example" }', f'{{ origin = "https://bank.example", {written} }}', where, word)
+            (
+                '{ origin = "https://bank.example" }',
+                f'{{ origin = "https://bank.example", {written} }}',
+                MAIN + where,
+                word,
+            )
             for written, where, word in [
-                ('basic = { user = "u" }', f"{MAIN}.basic.user", "a secret never stands in idem.toml"),
-                ('basic = { password = { env = "P" } }', f"{MAIN}.basic.user", "missing"),
-                ('basic = { user = { env = "NO_USER" } }', f"{MAIN}.basic.user", "NO_USER is not set"),
+                ('basic = { user = "u" }', ".basic.user", "a secret never stands in idem.toml"),
+                ('basic = { password = { env = "P" } }', ".basic.user", "missing"),
+                ('basic = { user = { env = "NO_USER" } }', ".basic.user", "NO_USER is not set"),
+                (f'{BASIC}, authorization = {{ env = "T" }}', ".headers", "authorization is said twice"),
+                ('basic = { user = { env = "COLON" } }', ".basic.user", "has a colon"),
+                ('signature = { secret = { env = "NO_KEY" } }', ".signature.secret", "NO_KEY is not set"),
                 (
-                    'basic = { user = { env = "U" } }, authorization = { env = "T" }',
-                    f"{MAIN}.headers",
-                    "authorization is said twice",
-                ),
-                ('basic = { user = { env = "COLON" } }', f"{MAIN}.basic.user", "has a colon"),
-                ('signature = { secret = { env = "NO_KEY" } }', f"{MAIN}.signature.secret", "NO_KEY is not set"),
-                (
-                    'signature = { secret = { env = "S" }, over = "{key}" }',
-                    f"{MAIN}.signature.over",
-                    "cannot be signed",
-                ),
-                (
-                    'signature = { secret = { env = "S" }, over = "{body?}" }',
-                    f"{MAIN}.signature.over",
-                    "cannot be signed",
-                ),
-                ('signature = { secret = { env = "S" }, over = "{" }', f"{MAIN}.signature.over", "lone"),
-                (
-                    'signature = { secret = { env = "S" }, over = "{body}" }',
-                    f"{MAIN}.signature.over",
-                    "leaves out path",
-                ),
-                (
-                    'signature = { secret = { env = "S" }, algorithm = "md5" }',
-                    f"{MAIN}.signature.algorithm",
-                    "'sha256'",
-                ),
-                ('signature = { secret = { env = "S" }, header = "Host" }', f"{MAIN}.signature.header", "not a header"),
-                (
-                    'signature = { secret = { env = "S" }, prefix = "é" }',
-                    f"{MAIN}.signature.prefix",
-                    "no header can carry",
-                ),
-                (
-                    'signature = { secret = { env = "S" }, header = "x-timestamp" }',
-                    f"{MAIN}.signature",
-                    "share one header",
-                ),
-                (
-                    'signature = { secret = { env = "S" }, header = "idempotency-key" }',
-                    f"{MAIN}.headers",
-                    "carries the provider key",
-                ),
-                (
-                    'signature = { secret = { env = "S" } }, headers = { X-TIMESTAMP = { env = "S" } }',
-                    f"{MAIN}.headers",
+                    f'{SIGNED} }}, headers = {{ X-TIMESTAMP = {{ env = "S" }} }}',
+                    ".headers",
                     "x-timestamp is said twice",
                 ),
+                (f'{SIGNED}, header = "idempotency-key" }}', ".headers", "carries the provider key"),
+                (f'{SIGNED}, header = "x-timestamp" }}', ".signature", "share one header"),
+                (f'{SIGNED}, over = "{{key}}" }}', ".signature.over", "cannot be signed"),
+                (f'{SIGNED}, over = "{{body?}}" }}', ".signature.over", "cannot be signed"),
+                (f'{SIGNED}, over = "{{" }}', ".signature.over", "lone"),
+                (f'{SIGNED}, over = "{{body}}" }}', ".signature.over", "leaves out path"),
+                (f'{SIGNED}, algorithm = "md5" }}', ".signature.algorithm", "'sha256'"),
+                (f'{SIGNED}, header = "Host" }}', ".signature.header", "not a header"),
+                (f'{SIGNED}, prefix = "é" }}', ".signature.prefix", "no header can carry"),
             ]
         ),
     ],

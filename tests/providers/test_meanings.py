@@ -98,10 +98,7 @@ def test_a_later_fact_concludes_nothing_in_an_answer_or_a_look() -> None:
 
 def test_a_later_fact_leaves_the_word_to_the_rules_behind_it() -> None:
     """An object that was refunded existed: events tell the refund, a look that it was paid."""
-    rules = [
-        {"says": "later_fact", "when": {"/refunded": True}},
-        {"says": "final", "when": {"/status": ["succeeded"]}},
-    ]
+    rules = [{"says": "later_fact", "when": {"/refunded": True}}, {"says": "final", "when": {"/status": ["succeeded"]}}]
     bank = provider(outcome=rules)
     shown = {"id": "pay_1", "status": "succeeded", "refunded": True, "key": KEY}
     assert outcome(200, shown, bank) == Succeeded("pay_1", "succeeded")

@@ -46,11 +46,7 @@ OFFSET = Paging(style="offset", parameter="offset")
         (CURSOR, {"cursor": {"a": 1}}, "broken"),
         (CURSOR, {"cursor": True}, "broken"),
         (CURSOR, {"cursor": "x" * 5000}, "broken"),
-        (
-            paging("page[after]", "c"),
-            {"c": "z"},
-            "/v1/events?limit=2&a%5Bb%5D=1&page%5Bafter%5D=z",
-        ),
+        (paging("page[after]", "c"), {"c": "z"}, "/v1/events?limit=2&a%5Bb%5D=1&page%5Bafter%5D=z"),
         (OFFSET, {}, "/v1/events?limit=2&a%5Bb%5D=1&offset=2"),
         (Paging(style="offset", parameter="page", step="pages", first=1), {}, "/v1/events?limit=2&a%5Bb%5D=1&page=2"),
         (Paging(style="offset", parameter="limit"), {}, "/v1/events?a%5Bb%5D=1&limit=4"),
@@ -119,12 +115,7 @@ def test_a_list_that_does_not_say_whether_it_goes_on_has_no_end(body: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "paging",
-    [
-        AFTER,
-        Paging(style="offset", parameter="o", more=("has_more",)),
-        paging("c", "c", more=("has_more",)),
-    ],
+    "paging", [AFTER, Paging(style="offset", parameter="o", more=("has_more",)), paging("c", "c", more=("has_more",))]
 )
 def test_an_empty_page_is_no_end_where_the_list_says_that_it_goes_on(paging: Paging) -> None:
     with pytest.raises(BrokenList, match="but not where"):

@@ -4,6 +4,7 @@ import json
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -30,18 +31,14 @@ def test_nothing_is_answered_before_the_disk_has_it_and_waiting_requests_share_a
         real(fd)
 
     monkeypatch.setattr(os, "fsync", slow)
-    statuses: list[int] = []
-    threads = [threading.Thread(target=lambda n=n: statuses.append(pay(bank, f"k{n}").status_code)) for n in range(20)]
-    for thread in threads:
-        thread.start()
-    assert inside.wait(5)
-    time.sleep(0.3)
-    # In the log of the living bank, answered to nobody.
-    assert (statuses, len(bank.log.sends())) == ([], 20)
-    gate.set()
-    for thread in threads:
-        thread.join()
-    assert statuses == [201] * 20
+    with ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(pay, bank, f"k{n}") for n in range(20)]
+        assert inside.wait(5)
+        time.sleep(0.3)
+        # In the log of the living bank, answered to nobody.
+        assert (any(each.done() for each in asked), len(bank.log.sends())) == (False, 20)
+        gate.set()
+    assert [each.result().status_code for each in asked] == [201] * 20
     assert len(synced) < 20
 
 
@@ -86,13 +83,11 @@ def test_after_a_sigkill_the_log_is_complete(bank_process, pay, log_path):
                 if len(answered) > 150:
                     process.kill()
 
-    threads = [threading.Thread(target=send, args=(worker,)) for worker in range(8)]
-    for thread in threads:
-        thread.start()
-    process.wait(20)
-    stop.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        sending = [pool.submit(send, worker) for worker in range(8)]
+        process.wait(20)
+        stop.set()
+    assert not any(each.exception() for each in sending)
     log = read_log(log_path)
     for key, status, made in answered:
         [send_] = log.sends(key=key)

@@ -1,7 +1,7 @@
 """The four replay behaviours, retention and restart."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -38,11 +38,12 @@ def test_stored_gives_a_cached_decline(open_bank, pay):
 @pytest.mark.parametrize("replay", ["stored", "current", "success_only"])
 def test_409_while_the_first_is_in_flight(open_bank, pay, replay):
     bank = open_bank(replay=replay)
-    with Background(lambda: pay(bank, "k", fault="stall_before_acting:0.6")) as first:
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(pay, bank, "k", fault="stall_before_acting:0.6")
         until_it_holds(lambda: bank.log.sends(key="k"))
         second = pay(bank, "k")
         assert (second.status_code, second.json()["error"]["code"]) == (409, "idempotency_key_in_use")
-    assert first[0].status_code == 201
+    assert first.result().status_code == 201
     assert pay(bank, "k").status_code in (200, 201)
     assert len(bank.log.effects()) == 1
 
@@ -184,26 +185,7 @@ def test_accounts_are_worlds_of_their_own(open_bank, pay, http):
 
 def test_many_at_once_with_one_key_make_one_effect(open_bank, pay):
     bank = open_bank(latency=0.01)
-    statuses: list[int] = []
-    threads = [threading.Thread(target=lambda: statuses.append(pay(bank, "k").status_code)) for _ in range(30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(30) as pool:
+        statuses = list(pool.map(lambda _: pay(bank, "k").status_code, range(30)))
     assert set(statuses) <= {201, 409}
     assert (len(statuses), len(bank.log.effects(key="k"))) == (30, 1)
-
-
-class Background:
-    """Run a call in a thread; its result is in the list when the block has ended."""
-
-    def __init__(self, call):
-        self.results = []
-        self.thread = threading.Thread(target=lambda: self.results.append(call()))
-
-    def __enter__(self):
-        self.thread.start()
-        return self.results
-
-    def __exit__(self, *_):
-        self.thread.join()

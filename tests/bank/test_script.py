@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -100,11 +100,8 @@ def test_the_same_seed_gives_the_same_faults_in_any_order(pay, tmp_path):
     def faults(seed, order):
         settings = BankSettings(seed=seed, fault_rate=0.5, faults={"503": 1, "500_before_acting": 2, "decline": 1})
         with Bank(settings).in_thread() as bank:
-            threads = [threading.Thread(target=pay, args=(bank, f"key-{n}")) for n in order]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            with ThreadPoolExecutor(40) as pool:
+                list(pool.map(lambda n: pay(bank, f"key-{n}"), order))
             return {(r.key, r.nth): r.fault for r in bank.log.sends()}
 
     keys = list(range(40))
@@ -153,16 +150,10 @@ def test_hooks_see_the_three_moments_in_order(bank, pay):
             event, None, lambda h: seen.append((h.event, h.payment is not None, h.status, len(bank.log.effects())))
         )
 
-    def until_seen(number):
-        # The client may have its answer before the bank has told of it.
-        until = time.monotonic() + 5
-        while len(seen) < number and time.monotonic() < until:
-            time.sleep(0.01)
-
-    pay(bank, "k")
-    until_seen(3)
-    pay(bank, "k")
-    until_seen(5)
+    # The client may have its answer before the bank has told of it.
+    for number in (3, 5):
+        pay(bank, "k")
+        until_it_holds(lambda: len(seen) == number)  # noqa: B023
     assert seen == [
         ("received", False, None, 0),
         ("acted", True, None, 1),
@@ -180,12 +171,11 @@ def test_a_hook_that_blocks_holds_up_its_own_request_only(bank, pay):
         gate.wait(10)
 
     bank.when("acted", {"key": "slow"}, hold, times=1)
-    slow = threading.Thread(target=pay, args=(bank, "slow"))
-    slow.start()
-    assert inside.wait(5)
-    assert pay(bank, "quick").status_code == 201
-    gate.set()
-    slow.join()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(pay, bank, "slow")
+        assert inside.wait(5)
+        assert pay(bank, "quick").status_code == 201
+        gate.set()
 
 
 def test_a_command_is_run_with_what_happened(pay, tmp_path):

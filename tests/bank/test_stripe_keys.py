@@ -1,8 +1,8 @@
 """What a Stripe-like account keeps under a key, and for how long; every fault of the bank in this mode."""
 
 import json
-import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -85,18 +85,16 @@ def test_what_comes_before_the_key_is_not_kept(bank, post, fault, status, code, 
 
 
 def test_409_while_the_first_is_in_flight(bank, post):
-    results = []
-    first = threading.Thread(target=lambda: results.append(post(bank, "k", fault="stall_before_acting:0.6")))
-    first.start()
-    until_it_holds(lambda: bank.log.sends(key="k"))
-    second = post(bank, "k")
-    assert (second.status_code, second.headers["stripe-should-retry"]) == (409, "true")
-    assert second.json()["error"]["code"] == "idempotency_key_in_use"
-    # The body is compared before that.
-    assert post(bank, "k", amount="7").json()["error"]["type"] == "idempotency_error"
-    first.join()
-    assert results[0].status_code == 200
-    assert post(bank, "k").content == results[0].content
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(post, bank, "k", fault="stall_before_acting:0.6")
+        until_it_holds(lambda: bank.log.sends(key="k"))
+        second = post(bank, "k")
+        assert (second.status_code, second.headers["stripe-should-retry"]) == (409, "true")
+        assert second.json()["error"]["code"] == "idempotency_key_in_use"
+        # The body is compared before that.
+        assert post(bank, "k", amount="7").json()["error"]["type"] == "idempotency_error"
+    assert first.result().status_code == 200
+    assert post(bank, "k").content == first.result().content
     assert len(bank.log.effects()) == 1
 
 
@@ -144,13 +142,8 @@ def test_the_other_replays(open_bank, post, replay):
 def test_money_is_given_back_once(open_bank, post):
     bank = open_bank(api="stripe", latency=0.02)
     id = post(bank).json()["id"]
-    statuses = []
-    refund = lambda: statuses.append(post(bank, path="refunds", payment_intent=id).status_code)  # noqa: E731
-    threads = [threading.Thread(target=refund) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(10) as pool:
+        statuses = pool.map(lambda _: post(bank, path="refunds", payment_intent=id).status_code, range(10))
     assert sorted(statuses) == [200] + [400] * 9
     assert sum(each["amount"] for each in bank.stripe_objects("refund")) == 500
 
@@ -221,11 +214,8 @@ def test_after_a_sigkill_every_answer_that_was_seen_is_given_again(bank_process,
                 if len(answered) == 100:
                     process.kill()
 
-    threads = [threading.Thread(target=send, args=(worker,)) for worker in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(send, range(5)))
     assert len(answered) >= 100
     with Bank(BankSettings(log=log_path, accounts=(account,))).in_thread() as bank:
         for key, content in answered.items():

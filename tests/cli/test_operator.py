@@ -1,5 +1,6 @@
 """Each thing that an operator may do: where it is possible, and where it is refused with nothing changed."""
 
+from contextlib import nullcontext
 from typing import Any
 from uuid import uuid4
 
@@ -8,7 +9,7 @@ from fix_desk import Desk
 
 from idem import Answer
 from idem.errors import ConfigError, OperatorRefused
-from idem.outbox.operator import dead_letters
+from idem.outbox.operator import actions, dead_letters
 from idem.outcomes import Refused, Succeeded
 
 ACTIONS = ("cancel", "redrive", "resolve_failed", "resolve_completed")
@@ -68,33 +69,37 @@ async def test_a_version_that_moved_is_refused(desk: Desk, action: str) -> None:
     assert await desk.state(intent) == ("failed_retryable", "held")
 
 
-@pytest.mark.parametrize("action", ["cancel", "redrive"])
-async def test_a_row_with_a_proof_that_nobody_applied_is_left_alone(desk: Desk, action: str) -> None:
-    intent = await desk.held("k")
-    await desk.store_proof(intent, Succeeded("pay_5"))
-    await desk.refuses("is not applied yet", action, intent)
-    assert await desk.state(intent) == ("failed_retryable", "held")
+REFUSED: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
+    ("held", ACTIONS, {"by": " "}, "say "),
+    ("held", ACTIONS, {"reason": ""}, "say "),
+    ("held with a proof", ("cancel", "redrive"), {}, "is not applied yet"),
+    ("unknown with a proof", ("resolve_failed",), {"know_it_did_not_happen": True}, "is not applied yet"),
+    ("unknown with a conflict", ("resolve_failed",), {}, r"proofs that disagree, .* say that the provider has it"),
+    ("unknown with a possible_duplicate", ("resolve_failed",), {}, r"proofs that disagree, .* say that the provider"),
+    ("unknown", ("resolve_completed",), {"outcome": Succeeded(None)}, "give the provider's reference"),
+]
+"""An intent, with a proof that nobody could apply yet or a dead letter; what is asked; the words of the refusal."""
 
 
-async def test_a_failure_is_not_recorded_against_a_proof_that_nobody_applied_however_sure(desk: Desk) -> None:
-    intent = await desk.unknown("k")
-    await desk.store_proof(intent, Succeeded("pay_5"))
-    await desk.refuses("is not applied yet", "resolve_failed", intent, know_it_did_not_happen=True)
-
-
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("words", [{"by": " "}, {"reason": ""}])
-async def test_nothing_is_done_without_a_name_and_a_reason(desk: Desk, action: str, words: dict[str, str]) -> None:
-    intent = await desk.held("k")
-    await desk.refuses("say ", action, intent, **words)
+@pytest.mark.parametrize(("there", "actions", "asked", "words"), REFUSED)
+async def test_what_lacks_its_ground_is_refused_and_changes_nothing(
+    desk: Desk, there: str, actions: tuple[str, ...], asked: dict[str, Any], words: str
+) -> None:
+    status, _, more = there.partition(" with a ")
+    intent = await getattr(desk, status)("k")
+    if more == "proof":
+        await desk.store_proof(intent, Succeeded("pay_5"))
+    elif more:
+        await desk.bury(intent, more)
+    before = await everything(desk)
+    for action in actions:
+        await desk.refuses(words, action, intent, **asked)
+    assert await everything(desk) == before
 
 
 async def test_an_unknown_id_is_said_to_be_unknown(desk: Desk) -> None:
-    async with desk.spine.database.connection() as connection:
-        from idem.outbox.operator import actions
-
-        with pytest.raises(OperatorRefused, match="does not exist in this database"):
-            await actions.cancel(connection, desk.spine.catalogue, uuid4(), by="ada", reason="r")
+    with pytest.raises(OperatorRefused, match="does not exist in this database"):
+        await desk.spine.run(actions.cancel, desk.spine.catalogue, uuid4(), by="ada", reason="r")
 
 
 async def test_a_cancelled_key_answers_cancelled_and_never_executes(desk: Desk) -> None:
@@ -189,13 +194,6 @@ async def take(desk: Desk, intent: Any, *, lease: float) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("reason", ["conflict", "possible_duplicate"])
-async def test_it_did_not_happen_is_refused_where_proofs_say_it_did(desk: Desk, reason: str) -> None:
-    intent = await desk.unknown("k")
-    await desk.bury(intent, reason)
-    await desk.refuses(r"proofs that disagree, .* say that the provider has it", "resolve_failed", intent)
-
-
 async def test_a_failure_never_redrives_by_itself_but_its_client_may_come_again(desk: Desk) -> None:
     intent = await desk.unknown("k")
     await desk.act("resolve_failed", intent)
@@ -227,11 +225,6 @@ async def test_completed_as_refused_needs_no_reference(desk: Desk) -> None:
     intent = await desk.unknown("k")
     await desk.act("resolve_completed", intent, outcome=Refused(None))
     assert (await desk.spine.key(intent))["response_status"] == 402
-
-
-async def test_completed_as_succeeded_needs_a_reference(desk: Desk) -> None:
-    intent = await desk.unknown("k")
-    await desk.refuses("give the provider's reference", "resolve_completed", intent, outcome=Succeeded(None))
 
 
 async def test_an_answer_that_is_given_is_stored_byte_for_byte(desk: Desk) -> None:
@@ -298,31 +291,22 @@ async def test_an_entry_about_a_settled_intent_is_closed_alone(desk: Desk, reaso
     assert ("operator", "letter_closed", None) in await desk.spine.evidence(intent)
 
 
-async def test_an_entry_that_asks_for_a_settlement_is_not_closed_alone(desk: Desk) -> None:
-    intent = await desk.held("k")
-    letter = await desk.letter(intent, "rejected")
-    version = await desk.version(intent)
-    async with desk.spine.database.connection() as connection:
-        with pytest.raises(OperatorRefused, match="asks for its intent to be settled"):
-            await dead_letters.close_dead_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
-
-
-async def test_an_entry_that_was_seen_again_is_not_closed(desk: Desk) -> None:
-    intent = await desk.completed("k")
-    letter = await desk.bury(intent, "conflict")
-    await desk.spine.all("UPDATE idem.dead_letters SET seen = 2 RETURNING 1")
-    version = await desk.version(intent)
-    async with desk.spine.database.connection() as connection:
-        with pytest.raises(OperatorRefused, match="changed after"):
-            await dead_letters.close_dead_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
+async def test_an_entry_that_asks_for_a_settlement_or_was_seen_again_is_not_closed_alone(desk: Desk) -> None:
+    held, conflict = await desk.held("k"), await desk.completed("c")
+    seen = await desk.bury(conflict, "conflict")
+    await desk.spine.execute("UPDATE idem.dead_letters SET seen = 2 WHERE id = %s", (seen,))
+    for intent, letter, words in (
+        (held, await desk.letter(held, "rejected"), "asks for its intent to be settled"),
+        (conflict, seen, "changed after"),
+    ):
+        given = {"by": "ada", "reason": "r", "version": await desk.version(intent), "seen": 1}
+        with pytest.raises(OperatorRefused, match=words):
+            await desk.spine.run(dead_letters.close_dead_letter, letter, **given)
 
 
 async def test_only_an_entry_without_an_intent_is_discarded(desk: Desk) -> None:
     held = await desk.letter(await desk.held("k"), "rejected")
     stray = await desk.bury(None, "unmatched_webhook", "bank/evt_1")
-    async with desk.spine.database.connection() as connection:
-        with pytest.raises(OperatorRefused, match="would stay unsettled"):
-            await dead_letters.discard(connection, held, by="ada", reason="r", seen=1)
-        await dead_letters.discard(connection, stray, by="ada", reason="a test event", seen=1)
-        with pytest.raises(OperatorRefused, match="already resolved: discarded"):
-            await dead_letters.discard(connection, stray, by="ada", reason="r", seen=1)
+    for letter, words in ((held, "would stay unsettled"), (stray, None), (stray, "already resolved: discarded")):
+        with pytest.raises(OperatorRefused, match=words) if words else nullcontext():
+            await desk.spine.run(dead_letters.discard, letter, by="ada", reason="a test event", seen=1)

@@ -23,7 +23,7 @@ async def next_look(spine: Spine) -> float:
 
 @pytest.mark.parametrize("order", ORDERS, ids=["now", "since"])
 async def test_ordered_lookups_leave_the_schedule_as_it_is(spine: Spine, order: dict[str, Any]) -> None:
-    """Five of them before the first scheduled one: no entry, the same count, and the next look when the schedule has it."""
+    """Five before the first scheduled one: no entry, the same count, and the next look when the schedule has it."""
     intent = await lost(spine)
     before = await next_look(spine)
     await spine.reconcile(**order, times=5)

@@ -25,6 +25,7 @@ def worker(desk: Desk, url: str, wait: float = 30) -> AbstractAsyncContextManage
     return started("worker", "run", "--wait", str(wait), env=environment, stdout=PIPE, stderr=PIPE)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("number", range(1, 7))
 async def test_a_line_that_is_cut_at_any_connection_of_the_start_does_not_end_it(desk: Desk, number: int) -> None:
     cut: list[int] = []

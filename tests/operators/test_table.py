@@ -71,6 +71,7 @@ async def everything(desk: Desk) -> list[Any]:
     return [await desk.spine.all(f"SELECT * FROM idem.{table} ORDER BY 1, 2, 3") for table in TABLES]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
 async def test_each_cell(desk: Desk, situation: Situation) -> None:
     build = BUILDERS[situation.name]

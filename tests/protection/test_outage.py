@@ -7,6 +7,7 @@ import pytest
 from protection.outage import Times, outage
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(300)
 async def test_an_outage_across_the_end_of_the_replay_window(db_url: str, tmp_path: Path) -> None:
     result = await outage(tmp_path, db_url, Times(40.0, retention=480.0))

@@ -13,6 +13,8 @@ from idem.outbox.providers.http import HttpProvider
 from idem.testing.bank import StripeSettings
 from idem.testing.providers import ProviderConformance
 
+pytestmark = pytest.mark.sample(2)  # `make test` runs each test of the suite with one of the two
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "idem.toml"
 STRIPE = """
 environment = "conformance"

@@ -167,6 +167,7 @@ class Story:
             assert row["letter"] or rests or row["status"] == "awaiting", f"P5: {row}"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("told", [True, False], ids=["recovered", "remembered"])
 @pytest.mark.parametrize("kind", ["both", "burning", "cancelling", "blind"])
 @pytest.mark.parametrize("seed", range(STORIES))

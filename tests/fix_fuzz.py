@@ -5,8 +5,9 @@
 """
 
 import os
+from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, example, settings
 
 # A fixture of a function is one for all examples of its test: each such test resets what it must.
 QUIET = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
@@ -15,3 +16,14 @@ for name, examples in (("quick", 25), ("prove", 400)):
     chosen = int(os.environ.get("IDEM_TEST_EXAMPLES", examples))
     settings.register_profile(name, max_examples=chosen, deadline=None, suppress_health_check=QUIET)
 settings.load_profile(os.environ.get("IDEM_TEST_PROFILE", "quick"))
+
+
+def examples(*cases: Any) -> Any:
+    """A property is tried with each of these always; a tuple is several arguments."""
+
+    def with_them(test: Any) -> Any:
+        for case in cases:
+            test = example(*case if isinstance(case, tuple) else (case,))(test)
+        return test
+
+    return with_them

@@ -104,13 +104,13 @@ class Spine(Tables):
 
     def accept(
         self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed", tenant: str = "t",
-        params: Any = None,
+        params: Any = None, **options: Any,
     ) -> Decision:  # fmt: skip
         with engine_of(self.url).begin() as connection:
-            return self.acceptor.accept(connection, tenant, operation, key, params or {"amount": amount})
+            return self.acceptor.accept(connection, tenant, operation, key, params or {"amount": amount}, **options)
 
-    def accepted(self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed") -> UUID:
-        decision = self.accept(key, amount, operation=operation)
+    def accepted(self, key: str = "k1", amount: int = 100, **options: Any) -> UUID:
+        decision = self.accept(key, amount, **options)
         assert isinstance(decision, Accepted), decision
         return decision.intent_id
 
@@ -193,12 +193,6 @@ class Spine(Tables):
         self.catalogue = replace(self.catalogue, operations=known)
         self.acceptor.operations = known
         return self.catalogue
-
-    async def forced(self, sql: str, **parameters: Any) -> None:
-        """Past the guards: what takes hours, a crash or another release to come to."""
-        async with self.database.connection() as connection, connection.transaction():
-            await connection.execute("SET LOCAL session_replication_role = replica")
-            await connection.execute(sql, parameters)
 
     async def status(self, intent: UUID) -> str | None:
         """Of its row, while there is one."""

@@ -57,6 +57,12 @@ class Tables:
         async with self.database.connection() as connection:
             await connection.execute(sql, parameters or named or None)
 
+    async def forced(self, sql: str, **parameters: Any) -> None:
+        """Past the guards: what takes hours, a crash or another release to come to."""
+        async with self.database.connection() as connection, connection.transaction():
+            await connection.execute("SET LOCAL session_replication_role = replica")
+            await connection.execute(sql, parameters)
+
     async def row(self, intent: UUID) -> dict[str, Any]:
         return await self.one("SELECT * FROM idem.outbox WHERE intent_id = %(i)s", i=intent)
 

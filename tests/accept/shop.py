@@ -65,9 +65,7 @@ class Shop:
         """A look from outside."""
         return fix_sql.query(self.url, query, parameters)
 
-    def put(
-        self, intent: UUID, state: str, status: str | None = None, *letters: str, claim: float | None = None
-    ) -> None:
+    def put(self, intent: UUID, state: str, status: str | None = None, *letters: str, claim: Any = None) -> None:
         """Put an intent, its key and its row where they can get by legal ways, past the triggers.
 
         `status` None: the row is gone. `claim`: seconds until the lease of the row's claim ends.
@@ -80,10 +78,7 @@ class Shop:
             run(PUT_KEY, values)
             run(PUT_ROW if status else "DELETE FROM idem.outbox WHERE intent_id = %(i)s", values)
             for letter in letters:
-                run(
-                    "INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%(i)s, %(r)s)",
-                    {"i": intent, "r": letter},
-                )
+                run("INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%s, %s)", (intent, letter))
 
 
 def empty(url: str) -> None:

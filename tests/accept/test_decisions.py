@@ -28,7 +28,7 @@ PLACES: list[tuple[str, str | None, float | None, type[Any]]] = [
     ("completed", None, None, Replay),
     ("expired", None, None, Expired),
 ]
-PLACE = pytest.mark.parametrize(("state", "status", "claim", "expected"), PLACES)
+PLACE = pytest.mark.parametrize("place", PLACES, ids=str)
 
 
 def test_every_state_and_status_is_tried() -> None:
@@ -36,7 +36,7 @@ def test_every_state_and_status_is_tried() -> None:
     assert {status for _, status, _, _ in PLACES} - {None} == set(OutboxStatus)
 
 
-def put(shop: Shop, state: str, status: str | None, claim: float | None, *letters: str) -> UUID:
+def put(shop: Shop, state: str, status: str | None, claim: float | None = None, *letters: str) -> UUID:
     intent = shop.accepted().intent_id
     shop.put(intent, state, status, *letters, claim=claim)
     return intent
@@ -53,53 +53,45 @@ def contents(shop: Shop) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @PLACE
-def test_the_decision_of_each_place(
-    shop: Shop, state: str, status: str | None, claim: float | None, expected: type[Any]
-) -> None:
-    intent = put(shop, state, status, claim)
+def test_the_decision_of_each_place(shop: Shop, place: Any) -> None:
+    intent = put(shop, *place[:3])
     decision = shop.once()
-    assert type(decision) is expected
+    assert type(decision) is place[3]
     assert decision.intent_id == intent  # type: ignore[union-attr]
     if isinstance(decision, InProgress):
-        assert decision.status == status
+        assert decision.status == place[1]
     if isinstance(decision, InProgress | Unknown):
         assert decision.retry_after >= 1
 
 
 @PLACE
-def test_other_content_is_a_mismatch_in_every_place_and_writes_nothing(
-    shop: Shop, state: str, status: str | None, claim: float | None, expected: type[Any]
-) -> None:
+def test_other_content_is_a_mismatch_in_every_place_and_writes_nothing(shop: Shop, place: Any) -> None:
     """IB-125."""
-    intent = put(shop, state, status, claim)
+    intent = put(shop, *place[:3])
     before = contents(shop)
     assert shop.once(amount=101) == Mismatch(intent)
     assert contents(shop) == before
 
 
 @PLACE
-def test_hazard_22_accept_writes_no_row_with_a_claim_or_an_end(
-    shop: Shop, state: str, status: str | None, claim: float | None, expected: type[Any]
-) -> None:
+def test_hazard_22_accept_writes_no_row_with_a_claim_or_an_end(shop: Shop, place: Any) -> None:
     """Only a key at rest is written; not even an expired claim is, inside a caller's transaction."""
-    put(shop, state, status, claim)
+    put(shop, *place[:3])
     before = contents(shop)
     shop.once()
-    assert (contents(shop) == before) is (expected is not Retrying)
+    assert (contents(shop) == before) is (place[3] is not Retrying)
 
 
 @PLACE
-def test_hazard_22_accept_waits_for_no_lock_of_a_daemon(
-    shop: Shop, state: str, status: str | None, claim: float | None, expected: type[Any]
-) -> None:
+def test_hazard_22_accept_waits_for_no_lock_of_a_daemon(shop: Shop, place: Any) -> None:
     """A settle in flight holds row, key and intent; a request hears of the committed state at once."""
-    put(shop, state, status, claim)
+    put(shop, *place[:3])
     with psycopg.connect(shop.url) as daemon:
         for table in ("outbox", "idempotency_keys", "intents"):
             daemon.execute(f"SELECT FROM idem.{table} FOR UPDATE")
         with shop.open() as connection:
             decision = shop.accept(connection)
-    assert type(decision) is (InProgress if expected is Retrying else expected)
+    assert type(decision) is (InProgress if place[3] is Retrying else place[3])
 
 
 @pytest.mark.parametrize("reason", list(Reason))

@@ -23,15 +23,20 @@ def die() -> NoReturn:
     raise AssertionError("unreachable")
 
 
-def killed(run: Callable[[], None]) -> None:
-    """Run in a process of its own, which has to be killed on the way."""
+def forked(run: Callable[[], None]) -> int:
+    """Run in a process of its own."""
     pid = os.fork()
     if pid == 0:
         try:
             run()
         finally:
             os._exit(1)
-    _, status = os.waitpid(pid, 0)
+    return pid
+
+
+def killed(run: Callable[[], None]) -> None:
+    """Run in a process of its own, which has to be killed on the way."""
+    _, status = os.waitpid(forked(run), 0)
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
@@ -39,6 +44,11 @@ def pay(connection: Connection, shop: Shop) -> None:
     connection.exec_driver_sql(f"SET application_name = '{CHILD}'")
     connection.exec_driver_sql(ORDER)
     shop.accept(connection)
+
+
+def committed(shop: Shop) -> None:
+    with shop.engine.begin() as connection:
+        pay(connection, shop)
 
 
 def settled(shop: Shop) -> dict[str, int]:
@@ -60,8 +70,7 @@ def test_ib_030_killed_around_each_statement_before_the_commit(shop: Shop, state
                 die()
 
         event.listen(shop.engine, f"{moment}_cursor_execute", strike)
-        with shop.engine.begin() as connection:
-            pay(connection, shop)
+        committed(shop)
 
     killed(run)
     assert settled(shop) == NOTHING
@@ -74,13 +83,7 @@ def test_ib_030_killed_while_the_statement_writes(shop: Shop, table: str) -> Non
     waits = "SELECT FROM pg_stat_activity WHERE application_name = %(child)s AND wait_event_type = 'Lock'"
     with psycopg.connect(shop.url) as blocker:
         blocker.execute(f"LOCK TABLE idem.{table} IN SHARE ROW EXCLUSIVE MODE")
-        pid = os.fork()
-        if pid == 0:
-            try:
-                with shop.engine.begin() as connection:
-                    pay(connection, shop)
-            finally:
-                os._exit(1)
+        pid = forked(lambda: committed(shop))
         until_it_holds(lambda: shop.rows(waits, child=CHILD), what="accept at the table")
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -105,8 +108,7 @@ def test_ib_030_killed_between_commit_and_its_answer(shop: Shop) -> None:
 
 def test_ib_030_killed_after_the_commit(shop: Shop) -> None:
     def run() -> None:
-        with shop.engine.begin() as connection:
-            pay(connection, shop)
+        committed(shop)
         die()
 
     killed(run)
@@ -114,6 +116,5 @@ def test_ib_030_killed_after_the_commit(shop: Shop) -> None:
 
 
 def test_ib_030_the_control_a_process_that_lives_leaves_all(shop: Shop) -> None:
-    with shop.engine.begin() as connection:
-        pay(connection, shop)
+    committed(shop)
     assert settled(shop) == ALL

@@ -2,8 +2,7 @@
 told. `pay` is the operation as it is defined at the moment."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import httpx
@@ -65,9 +64,8 @@ def django(pay: Any, url: str, key: str, body: bytes) -> Answer:
         from django.test import RequestFactory
 
         def post(request: Any) -> Any:
-            call = pay.begin(
-                key=request.headers.get("Idempotency-Key"), tenant="acme", body=request.body, path=request.path
-            )
+            key = request.headers.get("Idempotency-Key")
+            call = pay.begin(key=key, tenant="acme", body=request.body, path=request.path)
             with atomic():
                 if call.reserve(db):
                     call.submit(db, PARAMS)
@@ -89,7 +87,7 @@ def inline(pay: Any, url: str, key: str, body: bytes) -> Answer:
 
 def accept(pay: Any, url: str, key: str, body: bytes) -> Answer:
     """Without a client: what its own code would tell."""
-    with accepting(url) as db:
+    with Session(engine_of(url)) as db, db.begin():
         decided = pay.accept(db, _value(body), key=key, tenant="acme")
     match decided:
         case Replay(answer=answer):
@@ -98,13 +96,6 @@ def accept(pay: Any, url: str, key: str, body: bytes) -> Answer:
             return Answer(422, b"")
         case _:
             return Answer(202, b"")
-
-
-@contextmanager
-def accepting(url: str) -> Iterator[Session]:
-    engine = engine_of(url)
-    with Session(engine) as db, db.begin():
-        yield db
 
 
 def _value(body: bytes) -> Any:

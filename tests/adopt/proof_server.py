@@ -38,8 +38,7 @@ class Server:
 
     def moments(self) -> list[str]:
         """Every moment of its endpoint so far, in order."""
-        found: list[str] = httpx.get(f"{self.url}/moments").json()
-        return found
+        return httpx.get(f"{self.url}/moments").json()
 
     def killed(self) -> bool:
         """Wait for its end; whether that was SIGKILL."""
@@ -65,8 +64,7 @@ class Street:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps({"word": word, **said}) + "\n")
         self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+        return json.loads(self._process.stdout.readline())
 
     @contextlib.contextmanager
     def server(self, url: str, toml: Path, bank: str, driver: str, *, kill_at: int | None = None) -> Iterator[Server]:
@@ -130,14 +128,9 @@ async def _serve(*, listening: socket.socket, url: str, toml: str, bank: str, dr
 def _watch(engine: AsyncEngine, moment: Callable[[str], None]) -> None:
     """Call `moment` before and after each BEGIN, statement and COMMIT that the driver is given."""
 
-    def before(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        moment(f"before {_short(statement)}")
-
-    def after(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        moment(f"after {_short(statement)}")
-
-    event.listen(engine.sync_engine, "before_cursor_execute", before)
-    event.listen(engine.sync_engine, "after_cursor_execute", after)
+    for when in ("before", "after"):
+        said = lambda _c, _cursor, statement, *_, when=when: moment(f"{when} {_short(statement)}")  # noqa: E731
+        event.listen(engine.sync_engine, f"{when}_cursor_execute", said)
     dialect: Any = engine.sync_engine.dialect
     for name in ("do_begin", "do_commit"):
         setattr(dialect, name, _wrapped(getattr(dialect, name), name.removeprefix("do_").upper(), moment))

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import psycopg
+from fix_sql import driven
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -65,16 +66,10 @@ def _synchronous(way: str, charge: Any, url: str, isolation: str, key: str, rows
         try:
             with transaction():
                 rows.first(run)
-                if rows.savepoint is None:
+                with suppress(_Back), savepoint() if rows.savepoint else nullcontext():
                     _pay(call, db, run, key, rows)
-                else:
-                    try:
-                        with savepoint():
-                            _pay(call, db, run, key, rows)
-                            if rows.savepoint == "rolled back":
-                                raise _Back
-                    except _Back:
-                        pass
+                    if rows.savepoint == "rolled back":
+                        raise _Back
                 rows.last(run)
         except Exception as error:
             failed = error
@@ -98,7 +93,7 @@ def _pay(call: Any, db: Any, run: Run, key: str, rows: Rows) -> None:
 @contextmanager
 def _opened(way: str, url: str, isolation: str) -> Iterator[tuple[Any, Any, Any, Run]]:
     if way in ("connection", "session"):
-        engine = create_engine(_dialect(url, "psycopg"), isolation_level=isolation)
+        engine = create_engine(driven(url), isolation_level=isolation)
         made: Connection | Session = engine.connect() if way == "connection" else Session(engine)
         try:
             yield made, made.begin, made.begin_nested, lambda sql: _first(made.execute(text(sql)))
@@ -106,20 +101,16 @@ def _opened(way: str, url: str, isolation: str) -> Iterator[tuple[Any, Any, Any,
             _quietly(made.close)
             engine.dispose()
     elif way == "psycopg":
-        with contextmanager(_psycopg)(url, isolation) as own:
+        with closing(psycopg.connect(url, autocommit=True)) as own:
+            own.isolation_level = _level(isolation)
             yield own, own.transaction, own.transaction, lambda sql: _first(own.execute(sql))
     else:
         with django_line(url, isolation) as (own, atomic):
             yield own, atomic, atomic, lambda sql: _executed(own, sql)
 
 
-def _psycopg(url: str, isolation: str) -> Iterator[Any]:
-    own = psycopg.connect(url, autocommit=True)
-    own.isolation_level = psycopg.IsolationLevel[isolation.replace(" ", "_")]
-    try:
-        yield own
-    finally:
-        own.close()
+def _level(isolation: str) -> psycopg.IsolationLevel:
+    return psycopg.IsolationLevel[isolation.replace(" ", "_")]
 
 
 @contextmanager
@@ -154,14 +145,14 @@ def django_settings(url: str, isolation: str = "READ COMMITTED") -> dict[str, An
         "PASSWORD": parts.password or "",
         "HOST": query.get("host", parts.hostname or ""),
         "PORT": query.get("port", str(parts.port or "")),
-        "OPTIONS": {"isolation_level": psycopg.IsolationLevel[isolation.replace(" ", "_")]},
+        "OPTIONS": {"isolation_level": _level(isolation)},
     }
 
 
 async def _asynchronous(way: str, charge: Any, url: str, isolation: str, key: str, rows: Rows) -> Told:
     driver, _, kind = way.partition("-")
     call = charge.begin_async(key=key, tenant=TENANT, path=PATH, body={"order": key})
-    engine = create_async_engine(_dialect(url, driver), isolation_level=isolation)
+    engine = create_async_engine(driven(url, driver), isolation_level=isolation)
     db: AsyncConnection | AsyncSession = engine.connect() if kind == "connection" else AsyncSession(engine)
     try:
         async with db:
@@ -169,16 +160,11 @@ async def _asynchronous(way: str, charge: Any, url: str, isolation: str, key: st
             try:
                 async with db.begin():
                     await _beside(db, rows.first)
-                    if rows.savepoint is None:
-                        await _pay_async(call, db, key, rows)
-                    else:
-                        try:
-                            async with db.begin_nested():
-                                await _pay_async(call, db, key, rows)
-                                if rows.savepoint == "rolled back":
-                                    raise _Back
-                        except _Back:
-                            pass
+                    with suppress(_Back):
+                        async with db.begin_nested() if rows.savepoint else nullcontext():
+                            await _pay_async(call, db, key, rows)
+                            if rows.savepoint == "rolled back":
+                                raise _Back
                     await _beside(db, rows.last)
             except Exception as error:
                 failed = error
@@ -199,10 +185,6 @@ async def _pay_async(call: Any, db: AsyncConnection | AsyncSession, key: str, ro
 
 async def _beside(db: AsyncConnection | AsyncSession, what: Callable[[Run], None]) -> None:
     await db.run_sync(lambda sync: what(lambda sql: _first(sync.execute(text(sql)))))
-
-
-def _dialect(url: str, driver: str) -> str:
-    return url.replace("postgresql://", f"postgresql+{driver}://")
 
 
 def _first(cursor: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from uuid import UUID, uuid4
 
 from fastapi import Depends, FastAPI, Request, Response
+from fix_sql import driven
 from pydantic import BaseModel
 from sqlalchemy import ForeignKey, Integer, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
@@ -61,7 +62,7 @@ def define(path: Path, **said: Any) -> tuple[Idem, Any]:
 
 def build(charge: Any, url: str, *, driver: str = "psycopg", **engine_options: Any) -> FastAPI:
     """The design's endpoint, over one of the drivers."""
-    engine = create_async_engine(url.replace("postgresql://", f"postgresql+{driver}://"), **engine_options)
+    engine = create_async_engine(driven(url, driver), **engine_options)
     sessions = async_sessionmaker(engine, expire_on_commit=False)
 
     async def get_db() -> AsyncIterator[AsyncSession]:

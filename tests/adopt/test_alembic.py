@@ -15,13 +15,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_sql import query
+from fix_sql import async_engine_of, driven, engine_of, query
 from schema.catalog import dump
 from schema.databases import as_role, new_database
 from schema.revisions import with_another
-from sqlalchemy import Connection, create_engine, text
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, text
 
 from idem.migrations import MigrationError, include_name, runner, upgrade_in
 from idem.migrations.inside import apply, script
@@ -105,10 +103,6 @@ class Project:
         return {name for (name,) in query(self.url, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
 
 
-def driven(url: str, driver: str) -> str:
-    return url.replace("postgresql://", f"postgresql+{driver}://", 1)
-
-
 @pytest.fixture
 def empty_database(server: str) -> Iterator[str]:
     with new_database(server) as url:
@@ -164,11 +158,8 @@ def test_their_revision_brings_the_same_schema_as_our_command(project: Project, 
     assert "Running upgrade" in said and "Generating static SQL" not in said
     assert dump(project.url) == dump(db_url)
     assert project.tables() == {"orders", "alembic_version"}
-    with psycopg.connect(project.url) as look:
-        assert look.execute("SELECT environment, octet_length(secret) FROM idem.installation").fetchall() == [
-            ("test", 32)
-        ]
-        assert look.execute("SELECT version_num FROM public.alembic_version").fetchall() == [("a1",)]
+    assert query(project.url, "SELECT environment, octet_length(secret) FROM idem.installation") == [("test", 32)]
+    assert query(project.url, "SELECT version_num FROM public.alembic_version") == [("a1",)]
     project.alembic("upgrade", "head")
     (project.path / "migrations" / "versions" / "a2_again.py").write_text(NEXT)
     project.alembic("upgrade", "head")
@@ -221,13 +212,10 @@ def test_their_offline_script_makes_the_same(project: Project, db_url: str, serv
     written = project.alembic("upgrade", "head", "--sql")
     assert project.tables() == set()
     with new_database(server) as other:
-        with psycopg.connect(other, autocommit=True) as connection:
-            connection.execute(written)  # type: ignore[call-overload]
-            columns = connection.execute(
-                "SELECT column_name, column_default FROM information_schema.columns WHERE table_name = 'orders'"
-            ).fetchall()
-            assert {name for name, _ in columns} == {"id", "total", "state"}
-            assert connection.execute("SELECT environment FROM idem.installation").fetchone() == ("test",)
+        query(other, written)
+        columns = query(other, "SELECT column_name FROM information_schema.columns WHERE table_name = 'orders'")
+        assert {name for (name,) in columns} == {"id", "total", "state"}
+        assert query(other, "SELECT environment FROM idem.installation") == [("test",)]
         assert dump(other) == dump(db_url)
         assert runner.upgrade(other, environment="test").up_to_date
 
@@ -298,8 +286,7 @@ END $$;
 def test_a_function_that_fits_better_than_the_server_s_own_is_not_called(empty_database: str, how: str) -> None:
     """Another role may create functions in `public`; none of them runs as the owner of the schema."""
     query(empty_database, PLANTED)
-    engine = create_engine(driven(empty_database, "psycopg"), poolclass=NullPool)
-    with engine.connect() as connection, connection.begin():
+    with engine_of(empty_database).begin() as connection:
         path = connection.scalar(text("SHOW search_path"))
         if how == "in their revision":
             upgrade_in(connection, environment="test")
@@ -307,11 +294,10 @@ def test_a_function_that_fits_better_than_the_server_s_own_is_not_called(empty_d
             connection.exec_driver_sql(script("test"), execution_options={"no_parameters": True})
         if how != "as our script":
             assert connection.scalar(text("SHOW search_path")) == path
-    with psycopg.connect(empty_database, autocommit=True) as owner:
-        if how == "as our script":
-            owner.execute(runner.offline_sql("test"))
-        assert owner.execute("SELECT count(*) FROM public.caught").fetchone() == (0,)
-        assert owner.execute("SELECT environment FROM idem.installation").fetchone() == ("test",)
+    if how == "as our script":
+        query(empty_database, runner.offline_sql("test"))
+    assert query(empty_database, "SELECT count(*) FROM public.caught") == [(0,)]
+    assert query(empty_database, "SELECT environment FROM idem.installation") == [("test",)]
 
 
 @pytest.fixture
@@ -330,14 +316,14 @@ def test_it_does_nothing_twice(empty_database: str, server: str, template: str, 
             if offline:
                 query(empty_database, script("test", scripts=scripts))
             else:
-                with create_engine(driven(empty_database, "psycopg"), poolclass=NullPool).begin() as connection:
+                with engine_of(empty_database).begin() as connection:
                     apply(connection, None, scripts=scripts)
             assert dump(empty_database) == dump(command)
 
 
 def test_over_an_async_connection(empty_database: str, db_url: str) -> None:
     async def upgrade() -> None:
-        engine = create_async_engine(driven(empty_database, "asyncpg"), poolclass=NullPool)
+        engine = async_engine_of(empty_database, "asyncpg")
         async with engine.begin() as connection:
             with pytest.raises(TypeError, match="run_sync"):
                 upgrade_in(connection)
@@ -349,7 +335,7 @@ def test_over_an_async_connection(empty_database: str, db_url: str) -> None:
 
 @pytest.fixture
 def connection(empty_database: str) -> Iterator[Connection]:
-    with create_engine(driven(empty_database, "psycopg"), poolclass=NullPool).connect() as connection:
+    with engine_of(empty_database).connect() as connection:
         yield connection
 
 
@@ -428,8 +414,7 @@ def test_an_ordinary_owner_of_a_database_needs_no_more(server: str, db_url: str)
         admin.execute(f"CREATE ROLE {owner} NOSUPERUSER NOCREATEDB NOCREATEROLE")
         try:
             with new_database(server, owner=owner) as url:
-                engine = create_engine(driven(as_role(url, owner), "psycopg"), poolclass=NullPool)
-                with engine.begin() as connection:
+                with engine_of(as_role(url, owner)).begin() as connection:
                     upgrade_in(connection, environment="test")
                 assert dump(url) == dump(db_url)
         finally:

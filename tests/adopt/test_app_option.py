@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from adopt.shop import CONFIG
+from fix_sql import engine_of
 from fix_waiting import until_it_holds
-from sqlalchemy import create_engine
 
 from idem.cli.main import main
 from idem.testing.bank import Bank
@@ -96,7 +96,7 @@ def accept(place: Path, url: str) -> None:
         os.environ["IDEM_DATABASE_URL"] = url
         import payments  # type: ignore[import-not-found]
 
-        with create_engine(url.replace("postgresql://", "postgresql+psycopg://")).begin() as db:
+        with engine_of(url).begin() as db:
             payments.charge.accept(db, payments.Charge(amount=7), key="k1")
     finally:
         os.chdir(here)

@@ -11,8 +11,9 @@ import pytest
 from adopt.shop import ORDER, Order, build, define
 from adopt.working import count, work
 from fastapi import Depends, FastAPI, Response
+from fix_sql import async_engine_of
 from pydantic import BaseModel
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session
 
 from idem import Answer, AsyncCall, Idem, Request, Settled, response
@@ -58,8 +59,7 @@ async def test_the_design_s_block(shop_url: str, idem_toml: Path, bank: Bank, mo
     """With what it does not say: imports, a model, a session, and a body of the handler that can be seen."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IDEM_DATABASE_URL", shop_url)
-    engine = create_async_engine(shop_url.replace("postgresql://", "postgresql+psycopg://"))
-    sessions = async_sessionmaker(engine)
+    sessions = async_sessionmaker(async_engine_of(shop_url))
 
     async def get_db() -> AsyncIterator[AsyncSession]:
         async with sessions() as session:
@@ -95,4 +95,3 @@ async def test_the_design_s_block(shop_url: str, idem_toml: Path, bank: Bank, mo
         ("payments.create", True, Charge(amount=4200, currency="eur"))
     ]
     assert told[0].reference == final.json()["payment"]
-    await engine.dispose()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from adopt.shop import Charge
-from sqlalchemy import create_engine
+from fix_sql import engine_of
 from sqlalchemy.orm import Session
 
 from idem import Answer, Idem, Misuse, Operation
@@ -110,7 +110,7 @@ def test_a_missing_key_is_told_by_the_answer(book: Operation[Charge]) -> None:
 
 
 def test_it_does_not_begin_inside_an_open_transaction(book: Operation[Charge], shop_url: str) -> None:
-    engine = create_engine(shop_url.replace("postgresql://", "postgresql+psycopg://"))
+    engine = engine_of(shop_url)
     with Session(engine) as db, db.begin(), pytest.raises(Misuse, match="inside an open transaction"):
         book.inline(PARAMS, key="k1", db=db)
 

@@ -6,27 +6,19 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import psycopg
 import pytest
-from fix_spine import Spine, operation
+from fix_spine import Spine
 from producers.application import Application, synced
 from pydantic import BaseModel
 
 from idem import Answer, Idem, Misuse, Operation
 from idem.outbox.worker.freezing import Freezer
 from idem.outcomes import Succeeded
-
-
-@pytest.fixture
-def application(spine: Spine) -> Application:
-    """The whole path, with the operations of the spine synced; accepts by SQL."""
-    synced(spine.url, spine.catalogue)
-    return Application(spine.url)
 
 
 class Rude(BaseException):
@@ -50,10 +42,10 @@ def raising(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize("error", [Rude(), RudeError(), KeyboardInterrupt()])
-async def test_a_rude_exception_takes_one_row(spine: Spine, application: Application, error: BaseException) -> None:
-    intent = application.accepted()
-    known = {"pay.keyed": operation("pay.keyed", "keyed", request=raising(error))}
-    spine.catalogue = replace(spine.catalogue, operations=spine.catalogue.operations | known)
+async def test_a_rude_exception_takes_one_row(spine: Spine, error: BaseException) -> None:
+    synced(spine.url, spine.catalogue)
+    intent = Application(spine.url).accepted()
+    spine.know(request=raising(error))
     freezer = Freezer(spine.database, spine.catalogue)
     assert await freezer.once() == 1
     assert await spine.letters(intent) == ["unrenderable"]
@@ -93,12 +85,8 @@ def again(book: Operation[Parcel], key: str) -> bool:
     return False
 
 
-def warmed(book: Operation[Parcel]) -> None:
-    assert again(book, "warm")
-
-
 def test_who_is_torn_away_while_it_begins_leaves_no_lease_behind(book: Operation[Parcel], db_url: str) -> None:
-    warmed(book)
+    assert again(book, "warm")
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with psycopg.connect(db_url) as other:
@@ -112,7 +100,7 @@ def test_who_is_torn_away_while_it_begins_leaves_no_lease_behind(book: Operation
 
 
 async def test_a_task_that_is_cancelled_as_its_run_has_begun_leaves_no_lease_behind(book: Operation[Parcel]) -> None:
-    await asyncio.to_thread(warmed, book)
+    assert await asyncio.to_thread(again, book, "warm")
     began = asyncio.Event()
 
     async def caller() -> None:

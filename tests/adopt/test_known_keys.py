@@ -66,10 +66,7 @@ def define(path: Path, config: str, said: dict[str, Any]) -> tuple[Idem, Any]:
 
 
 async def told(face: Callable[..., Any], *given: Any) -> Answer:
-    if inspect.iscoroutinefunction(face):
-        answer: Answer = await face(*given)
-        return answer
-    return await asyncio.to_thread(face, *given)
+    return await (face(*given) if inspect.iscoroutinefunction(face) else asyncio.to_thread(face, *given))
 
 
 @pytest.mark.parametrize("name", FACES)

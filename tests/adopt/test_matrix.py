@@ -11,7 +11,9 @@ import pytest
 from adopt.proof_line import Cut, cuttable
 from adopt.proof_ways import ASYNC, ISOLATIONS, SYNC, Rows, Run, Told, Undo, request
 from adopt.shop import define
+from fix_sql import engine_of
 from fix_waiting import until_it_holds
+from sqlalchemy.orm import Session
 
 from idem import StoreUnavailable
 from idem.errors import NotStored, OutOfOrder
@@ -160,13 +162,9 @@ def test_a_conflict_at_commit_takes_everything_with_it(way: str, db_url: str, id
 
 def test_a_key_is_reserved_anew_where_the_transaction_is_run_again(db_url: str, idem_toml: Path) -> None:
     """The loop that SERIALIZABLE asks for, around one call."""
-    from sqlalchemy import create_engine
-    from sqlalchemy.orm import Session
-
     _, charge = define(idem_toml)
-    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://"))
     call = charge.begin(key="again", path="/orders")
-    with Session(engine) as db:
+    with Session(engine_of(db_url)) as db:
         with pytest.raises(Undo), db.begin():
             assert call.reserve(db)
             call.submit(db, {"amount": 1, "currency": "eur"})
@@ -179,7 +177,6 @@ def test_a_key_is_reserved_anew_where_the_transaction_is_run_again(db_url: str, 
         assert call.answer().status == 202
         with db.begin():
             assert not call.reserve(db)
-    engine.dispose()
 
 
 def _undo(run: Run) -> None:

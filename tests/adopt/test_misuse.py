@@ -16,9 +16,8 @@ from fix_sql import async_engine_of, engine_of
 from flask import Flask
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
-from sqlalchemy.pool import NullPool
 
 from idem import Answer, AsyncCall, ConfigError, Idem, Misuse, response
 from idem.errors import NotCommitted, NoTransaction, NotStored, OutOfOrder
@@ -117,13 +116,12 @@ def test_reserve_begins_what_sqlalchemy_begins_by_itself(desk: Desk, of: str) ->
 
 async def test_reserve_begins_in_async_code_too_and_not_in_autocommit(desk: Desk) -> None:
     for number, driver in enumerate(("psycopg", "asyncpg")):
-        url = desk.url.replace("postgresql://", f"postgresql+{driver}://")
-        async with AsyncSession(create_async_engine(url, poolclass=NullPool)) as db:
+        async with AsyncSession(async_engine_of(desk.url, driver)) as db:
             call = desk.charge.begin_async(key=f"k{number}")
             assert await call.reserve(db)
             await call.submit(db, CHARGE)
             await db.commit()
-        engine = create_async_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        engine = async_engine_of(desk.url, driver, isolation_level="AUTOCOMMIT")
         async with AsyncSession(engine) as db, db.begin():
             with pytest.raises(NoTransaction):
                 await desk.charge.begin_async(key="k9").reserve(db)

@@ -15,7 +15,7 @@ from adopt.proof_desk import CHARGE, Desk, opened_desk  # noqa: F401
 from adopt.shop import Charge
 from fastapi import Depends, FastAPI, Response
 from fix_sql import async_engine_of
-from fix_waiting import until
+from fix_waiting import stopping, until
 from pydantic import BaseModel, Field, SecretStr, computed_field
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session
@@ -179,16 +179,13 @@ async def test_a_handler_hears_of_what_the_endpoint_refused(desk: Desk, idem_tom
     def hear(db: Session, settled: Settled[Charge]) -> None:
         heard.append((settled.outcome, settled.params))
 
-    runner = HandlerRunner(desk.url, idem.handlers, poll=0.05)
-    try:
+    async with stopping(HandlerRunner(desk.url, idem.handlers, poll=0.05)) as runner:
         await runner.run_once()
         call = charge.begin(key="k1", body=body)
         with desk.session() as db, db.begin():
             assert call.reserve(db)
             call.refuse(db, Answer(409, {"error": "closed"}))
         await runner.run_once()
-    finally:
-        await runner.close()
     assert heard == [("refused", Charge(**body) if body and "amount" in body else body)]
     assert desk.count("idem.handler_work") == 0
 

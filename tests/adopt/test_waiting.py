@@ -13,7 +13,8 @@ import pytest
 from adopt.proof_line import cuttable
 from adopt.shop import ORDER, Charge, build, define
 from adopt.working import work
-from sqlalchemy import create_engine, event
+from fix_sql import driven, engine_of
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -44,7 +45,7 @@ class Waiting:
 
 
 def waiting(charge: Any, url: str, driver: str, **options: Any) -> Waiting:
-    made = Waiting(charge, create_async_engine(url.replace("postgresql://", f"postgresql+{driver}://"), **options))
+    made = Waiting(charge, create_async_engine(driven(url, driver), **options))
 
     def counted(*_: Any) -> None:
         made.statements += 1
@@ -172,7 +173,7 @@ async def test_a_blocking_caller_waits_too(shop_url: str, idem_toml: Path, bank:
     idem, charge = define(idem_toml)
     with idem.pointed_at("ledger", bank.url), cuttable(shop_url) as line:
         call = charge.begin(key="k1")
-        engine = create_engine(line.url.replace("postgresql://", "postgresql+psycopg://"))
+        engine = engine_of(line.url)
         connection = psycopg.connect(line.url)
         if own == "session":
             with Session(engine) as db, db.begin():
@@ -191,4 +192,3 @@ async def test_a_blocking_caller_waits_too(shop_url: str, idem_toml: Path, bank:
         with pytest.raises(StoreUnavailable):
             call.answer(wait=0.5)
         connection.close()
-        engine.dispose()

@@ -2,6 +2,7 @@
 
 from fix_database import connected
 from fix_sql import query
+from fix_waiting import stopping
 
 from idem import Idem
 from idem.outbox.config.settings import WorkerSettings
@@ -11,12 +12,9 @@ from idem.sweeper.daemon import Sweeper
 
 async def work(idem: Idem, url: str) -> None:
     """One pass of a worker that knows these operations."""
-    async with connected(url) as database:
-        worker = Worker(database, idem.catalogue(), WorkerSettings(lease=30, margin=1))
-        try:
-            await worker.run_once()
-        finally:
-            await worker.close()
+    settings = WorkerSettings(lease=30, margin=1)
+    async with connected(url) as database, stopping(Worker(database, idem.catalogue(), settings)) as worker:
+        await worker.run_once()
 
 
 async def rest(idem: Idem, url: str) -> None:

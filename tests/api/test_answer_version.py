@@ -11,13 +11,7 @@ from fix_spine import Spine
 from fix_sql import query
 
 from idem import Answer
-from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import ANSWER_VERSION, versioned
-
-
-def at_version(spine: Spine, version: int | None) -> Catalogue:
-    """The catalogue with this version of `pay.keyed`, for the daemons too."""
-    return spine.know(answer_version=version)
 
 
 async def stored(spine: Spine, key: str) -> Any:
@@ -27,14 +21,14 @@ async def stored(spine: Spine, key: str) -> Any:
 
 async def test_a_replay_keeps_the_version_that_its_answer_was_stored_with(spine: Spine) -> None:
     for version, key in ((None, "k0"), (2, "k2"), (3, "k3")):
-        async with client(spine, catalogue=at_version(spine, version)) as api:
+        async with client(spine, catalogue=spine.know(answer_version=version)) as api:
             assert (await api.ask(key)).status_code == 202
             await spine.work()
             told = await api.ask(key)
             assert told.status_code == 201
             assert told.headers.get(ANSWER_VERSION) == (None if version is None else str(version))
     assert [await stored(spine, key) for key in ("k0", "k2", "k3")] == [1, 2, 3]
-    async with client(spine, catalogue=at_version(spine, 4)) as api:
+    async with client(spine, catalogue=spine.know(answer_version=4)) as api:
         replays = [(await api.ask(key)).headers.get(ANSWER_VERSION) for key in ("k0", "k2", "k3")]
         described = (await api.http.get("/openapi.json")).json()["paths"][PAY]["post"]["responses"]["201"]["headers"]
     assert replays == [None, "2", "3"]
@@ -42,7 +36,7 @@ async def test_a_replay_keeps_the_version_that_its_answer_was_stored_with(spine:
 
 
 async def test_an_answer_that_the_reconciler_settles_has_its_version(spine: Spine) -> None:
-    async with client(spine, catalogue=at_version(spine, 7)) as api:
+    async with client(spine, catalogue=spine.know(answer_version=7)) as api:
         await api.ask("k")
         await spine.work(faults=["act_then_drop"])
         await spine.reconcile(after=10)
@@ -67,8 +61,7 @@ def test_an_answer_of_the_callers_own_has_its_version(db_url: str, idem_toml: Pa
 
 async def test_a_header_of_the_answers_own_is_no_version(spine: Spine) -> None:
     """It settles all the same, and is told as it is."""
-    said = lambda outcome, intent: Answer(201, {}, {ANSWER_VERSION: "next"})  # noqa: E731
-    spine.know(answer=said)
+    spine.know(answer=lambda outcome, intent: Answer(201, {}, {ANSWER_VERSION: "next"}))
     async with client(spine) as api:
         await api.ask("k")
         await spine.work()

@@ -10,6 +10,8 @@ from fix_spine import Spine
 
 from idem import Answer
 from idem.outbox.config.http_settings import ApiSettings
+from idem.outbox.config.settings import SweeperSettings
+from idem.sweeper.daemon import Sweeper
 
 
 async def test_a_new_wish_is_in_the_database_when_the_client_hears_of_it(api: Client, spine: Spine) -> None:
@@ -101,23 +103,21 @@ async def test_a_dead_letter_that_needs_a_person(api: Client, spine: Spine) -> N
 
 async def test_an_expired_key_is_gone_and_then_new_or_refused(spine: Spine) -> None:
     """The header says that a key was used again after it had expired."""
-    from idem.outbox.config.settings import SweeperSettings
-    from idem.sweeper.daemon import Sweeper
-
     spine.know("pay.strict", after_expiry="refuse")
+    sweeper = Sweeper(spine.database, spine.catalogue, SweeperSettings(tombstone_ttl=60))
     async with client(spine) as api:
         paths = ["/v1/intents/pay.keyed", "/v1/intents/pay.strict"]
         first = [await api.ask(path=path) for path in paths]
         await spine.work()
         await spine.advance(4 * 86400)
-        await Sweeper(spine.database, spine.catalogue, SweeperSettings(tombstone_ttl=60)).run_once()
+        await sweeper.run_once()
         for path, before in zip(paths, first, strict=True):
             gone = await api.ask(path=path)
             assert (gone.status_code, gone.json()["code"]) == (410, "key_expired")
             assert gone.headers["Idempotency-Key-Expired"] == "true"
             assert gone.json()["intent"] == before.json()["intent"]
         await spine.advance(120)
-        await Sweeper(spine.database, spine.catalogue, SweeperSettings(tombstone_ttl=60)).run_once()
+        await sweeper.run_once()
         anew, refused = [await api.ask(path=path) for path in paths]
         assert anew.status_code == 202
         assert anew.json()["intent"] != first[0].json()["intent"]

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -23,6 +22,7 @@ from fix_spine import Spine, catalogue, operation
 
 from idem.outbox.api import openapi
 from idem.outbox.config.http_settings import ApiSettings
+from idem.outbox.config.params_validation import validator
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.problem_catalogue import PROBLEMS
 
@@ -55,7 +55,7 @@ class Service:
         database = Database(url, name="idem-test")
         await database.open()
         schema = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer", "minimum": 1}}}
-        paying = operation("pay.keyed", "keyed", schema=schema, validate=_validator(schema))
+        paying = operation("pay.keyed", "keyed", schema=schema, validate=validator(schema))
         known = catalogue(bank, **{"pay.keyed": paying})
         try:
             # No worker runs: whoever asks to wait waits to the end.
@@ -65,12 +65,6 @@ class Service:
                 await self._stop.wait()
         finally:
             await database.close()
-
-
-def _validator(schema: dict[str, Any]) -> Any:
-    from idem.outbox.config.params_validation import validator
-
-    return validator(schema)
 
 
 @pytest.fixture
@@ -111,15 +105,8 @@ def test_no_undocumented_answer_and_no_500(service: tuple[Client, Line], tmp_pat
 
 def test_the_description_is_openapi_3_1_with_examples_that_are_taken(spine: Spine) -> None:
     """Every operation's example is one that its own schema takes, and every code is a problem that exists."""
-    schema = {
-        "type": "object",
-        "required": ["amount", "to"],
-        "properties": {
-            "amount": {"type": "integer", "minimum": 5},
-            "to": {"enum": ["a", "b"]},
-            "note": {"type": "string"},
-        },
-    }
+    members = {"amount": {"type": "integer", "minimum": 5}, "to": {"enum": ["a", "b"]}, "note": {"type": "string"}}
+    schema = {"type": "object", "required": ["amount", "to"], "properties": members}
     described = operation("pay.described", "keyed", schema=schema)
     known = type(spine.catalogue)("test", spine.catalogue.providers, {"pay.described": described})
     document = openapi.document(known, ApiSettings())

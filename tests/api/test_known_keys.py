@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fix_api import PAY, Client, client
 from fix_spine import Spine
+from fix_waiting import until
 
 from idem.outbox.api import reading
 from idem.outbox.config.http_settings import MOST_VALUES, ApiSettings, TenantLimitSettings
@@ -86,14 +87,9 @@ async def test_all_of_them_at_once_and_a_media_type_of_another(spine: Spine, bef
     async with client(spine, settings=tightest) as api:
         again = await api.ask("k1", content=BODY, headers={"Content-Type": "text/plain"})
         assert (again.status_code, again.content) == (201, before)
-        assert await api.told("k2", content=BODY, headers={"Content-Type": "text/plain"}) == (
-            415,
-            "unsupported_media_type",
-        )
-        assert await api.told("k1", content=b"\x1f\x8b coded", headers={**JSON, "Content-Encoding": "gzip"}) == (
-            415,
-            "unsupported_media_type",
-        )
+        coded = {**JSON, "Content-Encoding": "gzip"}
+        for key, content, headers in (("k2", BODY, {"Content-Type": "text/plain"}), ("k1", b"\x1f\x8b coded", coded)):
+            assert await api.told(key, content=content, headers=headers) == (415, "unsupported_media_type")
         assert (await api.ask("k1", content=b"{", headers=JSON)).json()["code"] == "key_invalid"
         more = await api.ask("k1", content=b" " * MAX_BYTES + BODY, headers=JSON)
         assert (more.status_code, more.json()["detail"]) == (413, "At most 10 bytes are allowed.")
@@ -150,10 +146,9 @@ async def test_large_bodies_of_known_keys_are_held_one_at_a_time_for_each_tenant
         )
         writer.write(head.encode() + BODY[:50_000])
         await writer.drain()
-        large = api.api
-        await _holding(large, 1)
+        await _holding(api, 1)
         second = asyncio.create_task(api.ask("k1", content=BODY, headers=JSON))
-        await _holding(large, 2)
+        await _holding(api, 2)
         for _ in range(5):
             assert (await api.ask("k2", content=b'{"amount":1}', headers=JSON)).status_code in (202, 409)
         assert not second.done()
@@ -162,15 +157,13 @@ async def test_large_bodies_of_known_keys_are_held_one_at_a_time_for_each_tenant
         assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 201")
         assert (await asyncio.wait_for(second, 30)).content == before
         writer.close()
-        await _holding(large, 0)
+        await _holding(api, 0)
 
 
-async def _holding(api: Any, number: int) -> None:
+async def _holding(api: Client, number: int) -> None:
     """Wait until so many requests want to keep a body beyond the limit."""
-    turns = api._service._asking._large._waiting
-    async with asyncio.timeout(30):
-        while sum(turn.wanted for turn in turns.values()) != number:
-            await asyncio.sleep(0.01)
+    turns = api.api._service._asking._large._waiting
+    await until(lambda: sum(turn.wanted for turn in turns.values()) == number, seconds=30)
 
 
 async def test_a_refused_request_is_counted_once(spine: Spine, before: bytes) -> None:

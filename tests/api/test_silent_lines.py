@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fix_api import PAY, Client, client
 from fix_line import Line, through_a_line
-from fix_spine import Spine, catalogue, operation
+from fix_spine import Spine
 
 from idem import Answer
 from idem.outbox.api import reading
@@ -56,7 +56,7 @@ async def test_a_database_that_falls_silent_keeps_nobody_waiting(spine: Spine, m
 )
 async def test_an_answer_that_cannot_be_sent_is_not_stored(spine: Spine, answer: Answer) -> None:
     """Stored, it would end the connection of every retry, for ever."""
-    spine.catalogue = catalogue(spine.bank.url, odd=operation("odd", "keyed", answer=lambda *_: answer))
+    spine.know("odd", answer=lambda *_: answer)
     async with client(spine) as api:
         intent = api.intent(await api.ask(path="/v1/intents/odd"))
         await spine.work()
@@ -70,8 +70,7 @@ async def test_an_answer_that_cannot_be_sent_is_not_stored(spine: Spine, answer:
     ids=lambda body: repr(body[:12]),
 )
 async def test_an_answer_that_is_no_json_can_be_looked_at(spine: Spine, body: bytes) -> None:
-    answer = Answer(200, body)
-    spine.catalogue = catalogue(spine.bank.url, odd=operation("odd", "keyed", answer=lambda *_: answer))
+    spine.know("odd", answer=lambda *_: Answer(200, body))
     async with client(spine) as api:
         intent = api.intent(await api.ask(path="/v1/intents/odd"))
         await spine.work()

@@ -194,32 +194,23 @@ def test_one_look_is_too_few(make: Any) -> None:
     assert ("P2", "an absence was accepted after too few look-ups") in made.findings()
 
 
-def test_a_replay_under_the_same_key_is_allowed(make: Any) -> None:
+@pytest.mark.parametrize(
+    ("sent", "ended", "more", "finding"),
+    [
+        (12, 12.1, {}, None),
+        (10.1 + 4000 - 21 + 1, 3999, {}, "a forbidden second send: the bank may have forgotten the key"),
+        (12, 12.1, {"body_sha256": "c" * 64}, "a request that differs from the frozen one"),
+    ],
+    ids=["the same key", "perhaps forgotten", "other bytes"],
+)
+def test_a_replay(make: Any, sent: float, ended: float, more: dict[str, str], finding: str | None) -> None:
     made = make("bank")
     made.evidence[1:] = []
     made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
-    made.send(2, 12, effect="replayed")
-    made.change(12.1, "reconciler", "replay", UNKNOWN, "completed/", attempt=2, outcome="succeeded")
-    assert made.findings() == []
+    made.send(2, sent, effect="replayed", **more)
+    made.change(ended, "reconciler", "replay", UNKNOWN, "completed/", attempt=2, outcome="succeeded")
+    assert made.findings() == ([("P2", finding)] if finding else [])
     assert "replay" in made.prove().settled
-
-
-def test_a_replay_when_the_bank_may_have_forgotten_the_key(make: Any) -> None:
-    made = make("bank")
-    made.evidence[1:] = []
-    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
-    made.send(2, 10.1 + 4000 - 21 + 1, effect="replayed")
-    made.change(3999, "reconciler", "replay", UNKNOWN, "completed/", attempt=2, outcome="succeeded")
-    assert made.findings() == [("P2", "a forbidden second send: the bank may have forgotten the key")]
-
-
-def test_a_replay_of_other_bytes(make: Any) -> None:
-    made = make("bank")
-    made.evidence[1:] = []
-    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
-    made.send(2, 12, effect="replayed", body_sha256="c" * 64)
-    made.change(12.1, "reconciler", "replay", UNKNOWN, "completed/", attempt=2, outcome="succeeded")
-    assert made.findings() == [("P2", "a request that differs from the frozen one")]
 
 
 # P3

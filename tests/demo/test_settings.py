@@ -42,26 +42,17 @@ def proven(*findings: BrokenPromise, claims_lost: int = 1) -> DemoProof:
     return DemoProof(**numbers, claims_lost=claims_lost, settled={}, faults={}, findings=list(findings))
 
 
-@pytest.mark.parametrize(
-    ("sabotage", "victim", "named", "code"),
-    [
-        (None, None, None, 0),
-        (None, None, "i1", 1),
-        (Sabotage.LOSE_ROW, Victim("i1", "k1"), "i1", 1),
-        (Sabotage.LOSE_ROW, None, None, 3),
-        (Sabotage.LOSE_ROW, Victim("i1", "k1"), None, 4),
-        (Sabotage.LOSE_ROW, Victim("i1", "k1"), "i2", 4),
-    ],
-)
-def test_exit_codes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sabotage: Sabotage | None, victim: Victim | None,
-    named: str | None, code: int,
-) -> None:  # fmt: skip
-    findings = [BrokenPromise("P1", "lost", named, "k", "seen")] if named else []
-    settings = DemoSettings(sabotage=sabotage, home=tmp_path)
-    result = DemoResult(settings, proven(*findings), 1.0, 1, 0, True, str(tmp_path / "work"), victim)
-    monkeypatch.setattr("idem.cli.demo.stage.play", lambda *_: result)
-    assert ending.perform(settings) == code
+def test_exit_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    victim = Victim("i1", "k1")
+    for sabotage, hit, named, code in (
+        (None, None, None, 0), (None, None, "i1", 1), (Sabotage.LOSE_ROW, victim, "i1", 1),
+        (Sabotage.LOSE_ROW, None, None, 3), (Sabotage.LOSE_ROW, victim, None, 4), (Sabotage.LOSE_ROW, victim, "i2", 4),
+    ):  # fmt: skip
+        findings = [BrokenPromise("P1", "lost", named, "k", "seen")] if named else []
+        settings = DemoSettings(sabotage=sabotage, home=tmp_path)
+        result = DemoResult(settings, proven(*findings), 1.0, 1, 0, True, str(tmp_path / "work"), hit)
+        monkeypatch.setattr("idem.cli.demo.stage.play", lambda *_, result=result: result)
+        assert ending.perform(settings) == code, (sabotage, hit, named)
 
 
 def test_the_closing_explains_what_was_undone_and_kills_that_hit_nothing() -> None:

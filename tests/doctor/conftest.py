@@ -1,12 +1,17 @@
 """A desk, and a doctor who is called as a person calls him."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
+import psycopg
 import pytest
 from fix_desk import Desk
+
+from idem.migrations import grants
 
 Found: TypeAlias = list[dict[str, str]]
 
@@ -19,6 +24,29 @@ SELECT k || '-1', k, 'here', 1, now(), now() FROM unnest(ARRAY['worker', 'sweepe
 def edit(configuration: Path, change: Callable[[str], str]) -> None:
     """Write another idem.toml."""
     configuration.write_text(change(configuration.read_text()))
+
+
+def run(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def role(db_url: str) -> Iterator[str]:
+    """An ordinary role with a daemon's rights on this test's database, and pg_monitor's."""
+    name = f"idem_doctor_{os.getpid()}"
+    run(db_url, f"CREATE ROLE {name} NOSUPERUSER", *grants.statements(name, "daemon"), f"GRANT pg_monitor TO {name}")
+    yield name
+    run(db_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def as_daemon(desk: Desk, role: str) -> Desk:
+    """The desk of somebody who works as that role."""
+    url = desk.spine.url
+    desk.environment["IDEM_DATABASE_URL"] = f"{url}{'&' if '?' in url else '?'}options={quote(f'-c role={role}')}"
+    return desk
 
 
 @dataclass

@@ -1,11 +1,8 @@
 """The examination as a whole: a healthy installation, its form, and what stands in its way."""
 
 import asyncio
-import os
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -14,7 +11,6 @@ from fix_desk import Desk
 from fix_line import target
 
 from idem.cli.doctor import examination, replication, server, unsettled
-from idem.migrations import grants
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.testing.proxy import Proxy
 
@@ -23,25 +19,11 @@ OF_THE_SERVER = {"durability", "standby", "connections"}
 
 
 @pytest.fixture
-def daemon_url(db_url: str) -> Iterator[str]:
-    """This test's database as an ordinary role with a daemon's rights, and pg_monitor's."""
-    name = f"idem_healthy_{os.getpid()}"
-    with psycopg.connect(db_url, autocommit=True) as connection:
-        wanted = grants.statements(name, "daemon")
-        for statement in (f"CREATE ROLE {name}", *wanted, f"GRANT pg_monitor TO {name}"):
-            connection.execute(statement)  # type: ignore[call-overload]
-        yield f"{db_url}{'&' if '?' in db_url else '?'}options={quote(f'-c role={name}')}"
-        connection.execute(f"DROP OWNED BY {name}")  # type: ignore[call-overload]
-        connection.execute(f"DROP ROLE {name}")  # type: ignore[call-overload]
-
-
-@pytest.fixture
-async def healthy(desk: Desk, daemon_url: str, configuration: Path) -> Desk:
+async def healthy(as_daemon: Desk, configuration: Path) -> Desk:
     today = datetime.now(UTC).date().isoformat()
     edit(configuration, lambda text: text.replace("[providers.keyed]\n", f'[providers.keyed]\nverified = "{today}"\n'))
-    desk.environment["IDEM_DATABASE_URL"] = daemon_url
-    await desk.spine.all(DAEMONS)
-    return desk
+    await as_daemon.spine.all(DAEMONS)
+    return as_daemon
 
 
 async def test_a_healthy_installation_that_works_has_nothing_but_ok(healthy: Desk) -> None:

@@ -1,42 +1,15 @@
 """Schema, environment, identity, rights, and what keeps the hot tables clean."""
 
 import asyncio
-import os
-from collections.abc import Iterator
-from urllib.parse import quote
 
 import psycopg
 import pytest
-from doctor.conftest import Doctor
+from doctor.conftest import Doctor, run
 from fix_desk import Desk
 
-from idem.migrations import grants
 from idem.outbox.config.doctor_settings import DoctorSettings
 
 PAST_TRIGGERS = "SET session_replication_role = replica"
-
-
-def run(url: str, *statements: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)  # type: ignore[call-overload]
-
-
-@pytest.fixture
-def role(db_url: str) -> Iterator[str]:
-    """An ordinary role with a daemon's rights on this test's database."""
-    name = f"idem_doctor_{os.getpid()}"
-    run(db_url, f"CREATE ROLE {name} NOSUPERUSER", *grants.statements(name, "daemon"), f"GRANT pg_monitor TO {name}")
-    yield name
-    run(db_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
-
-
-@pytest.fixture
-def as_daemon(desk: Desk, role: str) -> Desk:
-    """The desk of somebody who works as that role."""
-    url = desk.spine.url
-    desk.environment["IDEM_DATABASE_URL"] = f"{url}{'&' if '?' in url else '?'}options={quote(f'-c role={role}')}"
-    return desk
 
 
 async def test_rights_that_are_missing_are_named_one_by_one(as_daemon: Desk, role: str, doctor: Doctor) -> None:

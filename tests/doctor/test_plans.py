@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pkgutil import iter_modules
 from typing import Any
@@ -13,6 +13,7 @@ from doctor.conftest import DAEMONS
 from fix_desk import run
 from schema import backlog
 from schema.databases import new_database
+from schema.explained import nodes
 
 import idem.cli.doctor
 from idem.cli.doctor import accounts, lanes, locks, queue, unsettled, webhooks
@@ -50,12 +51,6 @@ def loaded(server: str, template: str) -> Iterator[str]:
             connection.execute(HERE)
             connection.execute(DAEMONS)
         yield url
-
-
-def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield plan
-    for inner in plan.get("Plans", ()):
-        yield from nodes(inner)
 
 
 @pytest.mark.parametrize("name", statements())

@@ -1,30 +1,23 @@
 """One town for each module: a database, a bank, the example's own processes."""
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from examples.town import Town
 from fix_database import on
 from fix_sql import query
+from fix_webhooks import free_port
 
 from idem.testing.bank import Bank, BankAccount, BankSettings
 from idem.testing.databases import HERE
 
 
-def free_port() -> int:
-    with socket.socket() as line:
-        line.bind(("127.0.0.1", 0))
-        return int(line.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
-def town(
-    request: pytest.FixtureRequest, server: str, template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Town]:
+def town(request: Any, server: str, template: str, tmp_path_factory: Any) -> Iterator[Town]:
     """The module says what it lays there: `FILES`."""
     folder: Path = tmp_path_factory.mktemp("example")
     name = f"idem_example_{os.getpid()}_{request.module.__name__.rpartition('.')[2].lower()}"

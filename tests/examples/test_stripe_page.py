@@ -3,13 +3,13 @@
 import json
 import re
 import shlex
-import socket
 import subprocess
 import uuid
 from pathlib import Path
 
 import httpx
-from examples.town import IDEM, Town
+from examples.town import IDEM, Town, listens
+from fix_webhooks import free_port
 from tutorial.page import FENCE, missing
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopt" / "stripe.md"
@@ -18,9 +18,7 @@ EVENTS = False
 
 
 def test_stripe_can_be_tried_on_this_machine(town: Town) -> None:
-    with socket.socket() as line:
-        line.bind(("127.0.0.1", 0))
-        bank = str(line.getsockname()[1])
+    bank = str(free_port())
     page = PAGE.read_text().partition("## Try it locally")[2].partition("\n## ")[0].replace("8433", bank)
     town.environment |= {"STRIPE_SECRET_KEY": "sk_test_1", "IDEM_ENVIRONMENT": "test"}
     said = ""
@@ -31,7 +29,7 @@ def test_stripe_can_be_tried_on_this_machine(town: Town) -> None:
             (town.folder / "idem.toml").write_text(rest)
         elif first == "# beside it":
             process = town.start(*IDEM, *shlex.split(rest)[1:])
-            town.wait(lambda: _listens(int(bank)), process=process)
+            town.wait(lambda: listens(int(bank)), process=process)
         elif language == "text":
             assert missing(text, said) is None, said
         else:
@@ -54,20 +52,13 @@ def test_stripe_can_be_tried_on_this_machine(town: Town) -> None:
     assert (stats["effects"], stats["faults"]) == (1, {"act_then_drop": 1}), stats
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as line:
-        return line.connect_ex(("127.0.0.1", port)) == 0
-
-
 def test_every_account_takes_a_script(town: Town) -> None:
     """The stage door is the bank's own, whatever API its accounts have (and its examples are in its help)."""
     examples = re.findall(r"--account (\S+:\S+)", town.run(*IDEM, "bank", "run", "--help"))
     assert examples
     for account in (*examples, "shop:sk_test_1"):
-        with socket.socket() as line:
-            line.bind(("127.0.0.1", 0))
-            port = line.getsockname()[1]
+        port = free_port()
         process = town.start(*IDEM, "bank", "run", "--port", str(port), "--account", account)
-        town.wait(lambda at=port: _listens(at), process=process)  # type: ignore[misc]
+        town.wait(lambda at=port: listens(at), process=process)  # type: ignore[misc]
         told = httpx.post(f"http://127.0.0.1:{port}/_bank/script", json={"faults": ["act_then_drop"]})
         assert (told.status_code, told.json()["added"]) == (201, 1), (account, told.text)

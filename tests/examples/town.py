@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import fix_sql
 import psycopg
 
 from idem.testing.bank import Bank
@@ -20,6 +21,11 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 AT = "http://127.0.0.1:8600"
 """Where the examples' bank listens; here it is on a port of its own."""
 IDEM = (sys.executable, "-m", "idem.cli.main")
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
 
 
 @dataclass
@@ -91,13 +97,7 @@ class Town:
 
     def serve(self, *command: str) -> None:
         """A server on `port`, until it takes connections."""
-        process = self.start(*command)
-
-        def listens() -> bool:
-            with socket.socket() as line:
-                return line.connect_ex(("127.0.0.1", self.port)) == 0
-
-        self.wait(listens, process=process)
+        self.wait(lambda: listens(self.port), process=self.start(*command))
 
     def until(self, question: str, *parameters: object, process: subprocess.Popen[str] | None = None) -> None:
         """Wait until this is true in the database."""
@@ -116,12 +116,10 @@ class Town:
         return log.read_text()[-4000:] if log.exists() else ""
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url, autocommit=True) as look:
-            return look.execute(query).fetchall()
+        return fix_sql.query(self.url, query)
 
     def do(self, statement: str) -> None:
-        with psycopg.connect(self.url, autocommit=True) as own:
-            own.execute(statement)
+        fix_sql.query(self.url, statement)
 
     def effects(self) -> int:
         """Payments that the bank has made."""

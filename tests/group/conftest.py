@@ -10,8 +10,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from fix_desk import Desk
 
 
 @dataclass
@@ -69,6 +71,14 @@ def processes() -> dict[int, str]:
 def left_of(*marks: str) -> dict[int, str]:
     """The processes whose command line has one of these marks."""
     return {pid: text for pid, text in processes().items() if any(mark in text for mark in marks)}
+
+
+async def what_ran_is_finished(desk: Desk, intents: list[UUID]) -> None:
+    """Of calls in two slots those that ran have ended, and no other was begun."""
+    states = [await desk.state(intent) for intent in intents]
+    done = states.count(("completed", None))
+    assert 1 <= done <= 2 and states.count(("in_progress", "pending")) == len(states) - done
+    assert len(desk.spine.bank.log.sends()) == done
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from fix_desk import Desk
 from fix_group import alive, answers, completed, held, metrics, running, take_their_time
 from fix_sql import query
 from fix_waiting import until
-from group.conftest import Command, command, left_of, processes
+from group.conftest import Command, command, left_of, processes, what_ran_is_finished
 
 from idem.cli.group.metrics_folder import metrics_folder
 from idem.outbox.tenants import tokens
@@ -77,11 +77,7 @@ async def test_a_supervisors_word(desk: Desk, unused_tcp_port: int, linux: None,
             assert group.named("process_ended", process="worker-1", how="SIGKILL")
         await asyncio.sleep(3.5)
         await desk.cli("sweeper", "run", "--once")
-
-        async def swept() -> bool:
-            return await desk.state(intent) == ("unknown", "unknown")
-
-        await until(swept)
+        await until(lambda: desk.spine.all("SELECT FROM idem.outbox WHERE status = 'unknown'"))
         row = await desk.spine.row(intent)
         release.set()
     assert row is not None and row["quiet_after"] - claimed["claimed_until"] == timedelta(seconds=quiet)
@@ -146,10 +142,7 @@ async def test_ib_168_169_sigterm_finishes_what_runs_alone(desk: Desk, unused_tc
         await asyncio.sleep(0.7)
         release.set()
         assert await group.end() == 0
-    states = [await desk.state(intent) for intent in intents]
-    assert 1 <= states.count(("completed", None)) <= 2
-    assert states.count(("in_progress", "pending")) == len(states) - states.count(("completed", None))
-    assert len(desk.spine.bank.log.sends()) == states.count(("completed", None))
+    await what_ran_is_finished(desk, intents)
 
 
 @pytest.mark.quick
@@ -241,15 +234,6 @@ def test_a_folder_of_metrics_goes_with_its_supervisor_or_later(tmp_path: Path, m
         with metrics_folder() as second:
             assert Path(first).exists() and first != second
     assert list(tmp_path.iterdir()) == [young]
-
-
-async def test_a_taken_port_is_said(desk: Desk, linux: None) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        async with command("run", "--port", str(port), env=desk.environment) as group:
-            assert await group.end() == 2
-    assert f"cannot listen on 127.0.0.1:{port}: another process is listening there" in group.said
-    assert not group.named("process_started")
 
 
 async def test_a_missing_schema_is_said_once(desk: Desk, server: str, unused_tcp_port: int, linux: None) -> None:

@@ -44,11 +44,6 @@ async def test_a_death_is_not_recorded_for_a_pid_elsewhere(desk: Desk, unused_tc
     async with command("run", "--port", str(unused_tcp_port), "--log", "json", env=desk.environment) as group:
         await until(lambda: "worker-1" in group.children())
         worker = group.children()["worker-1"]
-
-        async def ended() -> bool:
-            rows = await desk.spine.all("SELECT FROM idem.daemons WHERE ended_how = 'reaped'")
-            return bool(rows)
-
         await until(lambda: desk.spine.all("SELECT FROM idem.daemons WHERE pid = %(p)s", p=worker))
         query(
             db_url,
@@ -56,6 +51,6 @@ async def test_a_death_is_not_recorded_for_a_pid_elsewhere(desk: Desk, unused_tc
             (socket.gethostname(), worker),
         )
         os.kill(worker, signal.SIGKILL)
-        await until(ended)
+        await until(lambda: desk.spine.all("SELECT FROM idem.daemons WHERE ended_how = 'reaped'"))
         assert await desk.spine.value("SELECT ended_at FROM idem.daemons WHERE id = 'worker-alive'") is None
         assert await group.stop() == 0

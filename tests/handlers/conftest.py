@@ -1,13 +1,14 @@
 """Handlers over this test's own database: orders of a user's, and a runner that is stepped by hand."""
 
-import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
+from fix_waiting import stopping
 from psycopg.rows import dict_row
 
 from idem.outbox.handlers.handler import Handler, handler
@@ -38,18 +39,11 @@ class House:
     def handlers(self, *functions: Callable[..., Any], **options: Any) -> dict[str, Handler]:
         return {each.name: each for each in [handler("pay", each, **options) for each in functions]}
 
-    @contextlib.asynccontextmanager
-    async def runner(self, known: Mapping[str, Handler], **options: Any) -> AsyncIterator[HandlerRunner]:
-        runner = HandlerRunner(self.url, known, **{"poll": 0.05, **options})
-        try:
-            yield runner
-        finally:
-            await runner.close()
+    def runner(self, known: Mapping[str, Handler], **options: Any) -> AbstractAsyncContextManager[HandlerRunner]:
+        return stopping(HandlerRunner(self.url, known, **{"poll": 0.05, **options}))
 
-    @contextlib.contextmanager
-    def connection(self) -> Any:
-        with psycopg.connect(self.url, row_factory=dict_row) as opened:
-            yield opened
+    def connection(self) -> psycopg.Connection[dict[str, Any]]:
+        return psycopg.connect(self.url, row_factory=dict_row)
 
     async def settled(self, *functions: Any, params: str = "{}", read: Any = None, **options: Any) -> UUID:
         """An intent that settles when these handlers are known, and that they have been told of."""

@@ -86,12 +86,15 @@ class Shop:
     async def sweep(self) -> SweepResult:
         return await self.spine.sweep()
 
-    async def lose(self, run: InlineRun) -> None:
-        """The lease ends by the database's clock, and nobody has told the run."""
+    async def is_swept(self) -> bool:
+        return (await self.sweep()).to_unknown > 0
+
+    async def lose(self, run: InlineRun | None = None) -> None:
+        """The lease of this run, or each, ends by the database's clock, and nobody has told the run."""
         await self.spine.execute(
-            "UPDATE idem.outbox SET claimed_at = claimed_at - interval '1 hour',"
-            " claimed_until = statement_timestamp() - interval '1 ms' WHERE intent_id = %s",
-            (run.intent_id,),
+            "UPDATE idem.outbox SET claimed_at = claimed_at - interval '1 hour', claimed_until = statement_timestamp()"
+            " - interval '1 ms' WHERE status = 'claimed' AND intent_id = coalesce(%(i)s, intent_id)",
+            i=run and run.intent_id,
         )
 
     async def settle(self, intent: UUID, *states: str) -> str:

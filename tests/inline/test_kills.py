@@ -81,14 +81,6 @@ async def intent_of(spine: Spine) -> UUID:
     return UUID(str((await spine.one("SELECT id FROM idem.intents"))["id"]))
 
 
-async def expire(shop: Shop) -> None:
-    """The lease ends, by the database's clock."""
-    await shop.spine.execute(
-        "UPDATE idem.outbox SET claimed_at = claimed_at - interval '1 hour',"
-        " claimed_until = statement_timestamp() - interval '1 ms' WHERE status = 'claimed'"
-    )
-
-
 @pytest.mark.parametrize("provider", ["keyed", "keyless"])
 @pytest.mark.parametrize("point", ["before the call", "after the call"])
 async def test_a_killed_caller_leaves_one_effect(shop: Shop, callers: Any, point: str, provider: str) -> None:
@@ -101,7 +93,7 @@ async def test_a_killed_caller_leaves_one_effect(shop: Shop, callers: Any, point
     one.kill()
     intent = await intent_of(shop.spine)
     assert isinstance(await shop.begin(operation=operation), InProgress)
-    await expire(shop)
+    await shop.lose()
     assert isinstance(await shop.begin(operation=operation), Unknown), "accept sees it before the sweeper does"
     assert (await shop.sweep()).to_unknown == 1
     if point == "after the call":
@@ -113,6 +105,12 @@ async def test_a_killed_caller_leaves_one_effect(shop: Shop, callers: Any, point
     assert isinstance(await shop.begin(operation=operation), Replay)
     assert shop.spine.effects() == 1
     assert await shop.spine.letters(intent) == []
+
+
+async def quiet(shop: Shop, intent: UUID) -> float:
+    """Seconds for which nobody asks about it."""
+    left = "SELECT extract(epoch FROM quiet_after - statement_timestamp())::float8 FROM idem.outbox"
+    return await shop.spine.value(f"{left} WHERE intent_id = %(i)s", i=intent)
 
 
 async def both_are_known(shop: Shop) -> bool:
@@ -133,16 +131,13 @@ async def test_ib_018_the_next_process_does_not_vouch_for_the_dead_one(shop: Sho
         (intent,),
     )
     assert (await shop.sweep()).to_unknown == 1
-    row = await shop.spine.one(
-        "SELECT extract(epoch FROM quiet_after - statement_timestamp())::float8 AS quiet FROM idem.outbox"
-        " WHERE intent_id = %(i)s", i=intent,
-    )  # fmt: skip
-    assert row["quiet"] > 60 + 100, "flight limit and pause allowance"
+    assert await quiet(shop, intent) > 60 + 100, "flight limit and pause allowance"
 
 
 @pytest.mark.quick
 async def test_hazard_54_a_caller_that_lives_and_has_let_go_is_known_to_be_done(shop: Shop) -> None:
-    await shop.lose(await shop.run())
+    run = await shop.run()
+    await shop.lose(run)
     shop.runs._context.holds.clear()
     for _ in range(120):
         beat = await shop.spine.one(
@@ -153,14 +148,7 @@ async def test_hazard_54_a_caller_that_lives_and_has_let_go_is_known_to_be_done(
             break
         await asyncio.sleep(0.1)
     assert (await shop.sweep()).to_unknown == 1
-    row = await shop.spine.one(
-        "SELECT extract(epoch FROM quiet_after - statement_timestamp())::float8 AS quiet FROM idem.outbox"
-    )
-    assert row["quiet"] < 61, "the flight limit alone"
-
-
-async def is_swept(shop: Shop) -> bool:
-    return (await shop.sweep()).to_unknown > 0
+    assert await quiet(shop, run.intent_id) < 61, "the flight limit alone"
 
 
 async def test_a_caller_that_was_stopped_for_longer_than_its_lease_knows_that_it_lost(shop: Shop, callers: Any) -> None:
@@ -170,7 +158,7 @@ async def test_a_caller_that_was_stopped_for_longer_than_its_lease_knows_that_it
     left, lost = await one.tell("check")
     assert 0 < left <= 3 and not lost
     one.signal(signal.SIGSTOP)
-    await until(lambda: is_swept(shop), seconds=20, every=0.2)
+    await until(lambda: shop.is_swept(), seconds=20, every=0.2)
     one.signal(signal.SIGCONT)
     assert await one.tell("check") == (0.0, True)
     await one.end()
@@ -182,7 +170,7 @@ async def stopped_swept_and_taken_up(shop: Shop, one: Caller) -> tuple[UUID, Inl
     await one.hear()
     one.signal(signal.SIGSTOP)
     intent = await intent_of(shop.spine)
-    await expire(shop)
+    await shop.lose()
     assert (await shop.sweep()).to_unknown == 1
     assert await shop.settle(intent, "failed_retryable")
     second = await shop.run(operation="buy.keyless")
@@ -233,7 +221,7 @@ async def test_hazard_11_the_same_object_twice_is_no_contradiction(shop: Shop, c
     await one.tell("pay")
     one.signal(signal.SIGSTOP)
     intent = await intent_of(shop.spine)
-    await expire(shop)
+    await shop.lose()
     assert (await shop.sweep()).to_unknown == 1
     assert await shop.settle(intent, "completed")
     before = await shop.begin()

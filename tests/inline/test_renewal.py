@@ -72,8 +72,7 @@ async def test_a_caller_that_hangs_holds_its_lease_no_longer_than_renew_for(spin
         run = await made.run()
 
         async def lasts() -> float:
-            row = await spine.one("SELECT extract(epoch FROM claimed_until - claimed_at)::float8 AS s FROM idem.outbox")
-            return float(row["s"])
+            return await spine.value("SELECT extract(epoch FROM claimed_until - claimed_at)::float8 FROM idem.outbox")
 
         assert await lasts() == 30
         assert await run.renew()
@@ -106,10 +105,6 @@ async def test_a_lost_lease_is_seen_on_the_run_and_stays_lost(shop: Shop) -> Non
     assert not await run.renew() and run.lost
 
 
-async def is_swept(shop: Shop) -> bool:
-    return (await shop.sweep()).to_unknown == 1
-
-
 async def test_a_run_that_hears_nothing_from_its_database_gives_itself_up(spine: Spine) -> None:
     """By its own boot-time clock, not later than the database does."""
     down = False
@@ -117,15 +112,14 @@ async def test_a_run_that_hears_nothing_from_its_database_gives_itself_up(spine:
     async with behind(spine, lambda *_: "swallow" if down else "pass", lease=2.0) as made:
         run = await made.run()
         down = True
-        before = await spine.one(
-            "SELECT extract(epoch FROM claimed_until - clock_timestamp())::float8 AS s FROM idem.outbox"
-        )
-        assert run.remaining <= before["s"] + 0.001
+        left = "SELECT extract(epoch FROM claimed_until - clock_timestamp())::float8 FROM idem.outbox"
+        before = await spine.value(left)
+        assert run.remaining <= before + 0.001
         await until(lambda: run.lost, seconds=20, every=0.1)
         assert run.remaining == 0
         down = False
         assert not await run.renew()
         # The run gives itself up a little before the database does.
-        await until(lambda: is_swept(made), seconds=20)
+        await until(lambda: made.is_swept(), seconds=20)
         assert await run.complete(Succeeded("pay_1")) == "late_proof"
         assert (await spine.key(run.intent_id))["state"] == "completed"

@@ -56,11 +56,9 @@ async def test_nobody_else_makes_the_call_while_it_runs(shop: Shop) -> None:
 async def test_hazard_24_the_lease_counts_from_the_statement_and_the_caller_never_believes_longer(shop: Shop) -> None:
     run = await shop.run()
     believed = run.remaining
-    left = (
-        await shop.spine.one(
-            "SELECT extract(epoch FROM claimed_until - clock_timestamp())::float8 AS s FROM idem.outbox"
-        )
-    )["s"]
+    left = await shop.spine.value(
+        "SELECT extract(epoch FROM claimed_until - clock_timestamp())::float8 FROM idem.outbox"
+    )
     assert 20 < believed <= 30
     # Less has passed between the two checks than since the statement: what the run believed then was not too much.
     assert run.remaining <= left + 0.001

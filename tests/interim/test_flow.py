@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from fix_webhooks import event
 from interim.shop import KINDS, Shop, body, redirect
 
 from idem.outcomes import Succeeded
@@ -88,8 +89,7 @@ async def test_a_refusal_against_an_end_is_a_conflict_in_both_kinds(shop: Shop) 
         intent = await shop.charge(kind, "none", key=kind)
         assert (await shop.stored(intent))["object_end"] is None
         reference = (await shop.stored(intent))["provider_reference"]
-        content = {"type": "payment.declined", "data": {"id": reference, "status": "declined",
-                   "idempotency_key": await shop.hooks.key(intent)}}  # fmt: skip
+        content = event(await shop.hooks.key(intent), "declined", reference)
         assert await shop.hooks.verdict(content, f"evt_{kind}") == "conflict"
         assert await shop.spine.letters(intent) == ["conflict"]
 

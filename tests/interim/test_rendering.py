@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from fix_spine import operation
-from interim.shop import Shop, acting, body, use
+from interim.shop import Shop, body
 from structlog.testing import capture_logs
 
 from idem.outbox.domain.completion import completes_when, is_open, meaning
@@ -71,9 +70,7 @@ async def test_what_fails_gives_the_default_and_a_line_in_the_log(interim: Calla
 
 
 async def test_a_failure_buries_nothing(shop: Shop) -> None:
-    known = acting(shop.spine.catalogue)
-    operations = {name: replace(each, interim=broken) for name, each in known.operations.items()}
-    use(shop.spine, replace(known, operations=operations))
+    shop.spine.operate("pay.final", interim=broken)
     intent = await shop.charge("final")
     (payment,) = shop.spine.bank.log.payments()
     assert body(await shop.pay("final"))["interim"] == {"reference": payment.id, "status": "requires_action"}

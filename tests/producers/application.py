@@ -11,8 +11,14 @@ from psycopg.rows import namedtuple_row
 
 from idem.outbox.accept.sql_operations import Synced, sync
 from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import ProviderRequest
 
 ACCEPT = "SELECT d.* FROM idem.accept(%s, %s, %s, %s, %s) AS d"
+
+
+def usual(params: Any) -> ProviderRequest:
+    """The request of a payment."""
+    return ProviderRequest("POST", "/payments", json={"amount": params["amount"], "currency": "eur"})
 
 
 def synced(url: str, catalogue: Catalogue, **options: int) -> list[Synced]:

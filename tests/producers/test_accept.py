@@ -87,17 +87,15 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wish", "sqlstate", "message", "hint"), REFUSED)
-async def test_what_is_refused_is_refused_with_what_to_do(
-    spine: Spine, application: Application, wish: dict[str, str | None], sqlstate: str, message: str, hint: str
-) -> None:
+async def test_what_is_refused_is_refused_with_what_to_do(spine: Spine, application: Application) -> None:
     spine.know("pay.inline", kind="inline")
     synced(spine.url, spine.know("pay.local", "nobody", kind="local"), max_bytes=1000)
-    with pytest.raises(psycopg.Error) as refused:
-        application.once(**wish)  # type: ignore[arg-type]
-    diag = refused.value.diag
-    assert diag.sqlstate == sqlstate
-    assert message in str(diag.message_primary) and hint in str(diag.message_hint)
+    for wish, sqlstate, message, hint in REFUSED:
+        with pytest.raises(psycopg.Error) as refused:
+            application.once(**wish)  # type: ignore[arg-type]
+        diag = refused.value.diag
+        assert diag.sqlstate == sqlstate, wish
+        assert message in str(diag.message_primary) and hint in str(diag.message_hint), wish
     assert application.counts() == (0, 0, 0, 0)
 
 

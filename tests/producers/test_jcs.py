@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 import pytest
+from fix_fuzz import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -79,27 +80,12 @@ numbers = st.one_of(
 
 
 @given(number=numbers)
-@example("5e-324")
-@example("4.9e-324")
-@example("3e-324")
-@example("1e-324")
-@example("1e-323")
-@example("2.2250738585072014e-308")
-@example("9007199254740991")
-@example("9007199254740992.0")
-@example("-9007199254740991")
-@example("-9007199254740992")
-@example("0.9007199254740993e16")
-@example("4503599627370495.5")
-@example("4503599627370497.5")
-@example("1e16")
-@example("1e400")
-@example("0e400")
-@example("-0.0e-17")
-@example("0.000001")
-@example("0.0000001")
-@example("1" + "0" * 400 + "e-400")
-@example("0." + "0" * 400 + "1e401")
+@examples(
+    "5e-324", "4.9e-324", "3e-324", "1e-324", "1e-323", "2.2250738585072014e-308", "9007199254740991",
+    "9007199254740992.0", "-9007199254740991", "-9007199254740992", "0.9007199254740993e16", "4503599627370495.5",
+    "4503599627370497.5", "1e16", "1e400", "0e400", "-0.0e-17", "0.000001", "0.0000001", "1" + "0" * 400 + "e-400",
+    "0." + "0" * 400 + "1e401",
+)  # fmt: skip
 def test_numbers_are_written_and_refused_as_in_python(jcs: Jcs, number: str) -> None:
     assert jcs(number) == python(number)
 
@@ -139,19 +125,10 @@ def test_documents_are_written_as_in_python(jcs: Jcs, text: str) -> None:
 
 
 @given(text=mixed)
-@example('{"a": 1, "\\u0061": 2}')
-@example('{"\\u0000": 1}')
-@example('{"\\ud800": 1}')
-@example('{"a": {"b": 1, "b": 2}}')
-@example(" [ ] ")
-@example(" 1 ")
-@example("NaN")
-@example("-Infinity")
-@example("01")
-@example('"\x7f"')
-@example('"\t"')
-@example("")
-@example("[1,]")
+@examples(
+    '{"a": 1, "\\u0061": 2}', '{"\\u0000": 1}', '{"\\ud800": 1}', '{"a": {"b": 1, "b": 2}}', " [ ] ", " 1 ", "NaN",
+    "-Infinity", "01", '"\x7f"', '"\t"', "", "[1,]",
+)  # fmt: skip
 def test_documents_are_refused_as_in_python(jcs: Jcs, text: str) -> None:
     assert jcs(text) == python(text)
 

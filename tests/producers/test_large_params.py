@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fix_spine import Spine
-from producers.application import Application
+from producers.application import Application, usual
 
 from idem.outbox.daemon.pass_times import PassTimes
 from idem.outbox.domain.contract import ProviderRequest
@@ -40,10 +40,6 @@ class Checks:
         finally:
             with self._lock:
                 self.running -= 1
-
-
-def usual(params: Any) -> ProviderRequest:
-    return ProviderRequest("POST", "/payments", json={"amount": params["amount"], "currency": "eur"})
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from fix_spine import Spine, catalogue
 from fix_waiting import running, until
-from producers.application import Application, synced
+from producers.application import Application, synced, usual
 
 from idem.errors import ParamsInvalid
 from idem.outbox.domain.contract import ProviderRequest
@@ -19,10 +19,6 @@ from idem.outbox.worker.freezing import BATCH, THREADS, Freezer
 from idem.outbox.worker.worker import Worker
 
 Request = Callable[[Any], ProviderRequest]
-
-
-def usual(params: Any) -> ProviderRequest:
-    return ProviderRequest("POST", "/payments", json={"amount": params["amount"], "currency": "eur"})
 
 
 async def freeze(spine: Spine, **options: Any) -> int:

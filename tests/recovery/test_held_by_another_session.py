@@ -4,27 +4,24 @@ The other session is a client whose transaction stays open, or a person's psql.
 """
 
 from contextlib import suppress
-from dataclasses import replace
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import psycopg
 import pytest
 from fix_desk import Desk
 from fix_restore import lossless, notices
 from fix_sql import engine_of, query
+from fix_steps import claim_due, settle
 
 from idem.decisions import InProgress
 from idem.errors import OperatorRefused
-from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import actions
 from idem.outbox.recovery import release
 from idem.outbox.recovery.quarantine import work_off
 from idem.outbox.settle import doubted_rows, results
-from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outcomes import NotExecuted, Succeeded
-from idem.reconciler import due
 
 HOLDS = {
     "the row": "SELECT FROM idem.outbox WHERE intent_id = %(i)s FOR UPDATE",
@@ -32,6 +29,9 @@ HOLDS = {
     "its intent": "SELECT FROM idem.intents WHERE id = %(i)s FOR UPDATE",
     "its entry": "SELECT FROM idem.dead_letters WHERE intent_id = %(i)s FOR UPDATE",
 }
+
+
+RESOLVED = "UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
 
 
 async def recovered(desk: Desk, by: str) -> dict[str, int]:
@@ -101,16 +101,10 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
         await recovered(desk, "an operator")
     before = await desk.spine.one("SELECT * FROM idem.outbox")
     if what == "at rest":
-        await desk.spine.all("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
-                             " RETURNING id")  # fmt: skip
+        await desk.spine.execute(RESOLVED)
         assert isinstance(desk.spine.accept("b"), InProgress)
+    assert await claim_due(desk.spine, limit=5) == []
     async with desk.spine.database.connection() as connection:
-        name, _ = lane_names(desk.spine.catalogue)["keyed", "keyed"]
-        contract = desk.spine.catalogue.providers["keyed"].contract
-        claim = await due.claim_due(
-            connection, replace(name), contract, token=uuid4(), holder="r", lease=30, limit=5, now=clock.boottime()
-        )
-        assert claim == []
         for command in (actions.cancel, actions.redrive):
             with pytest.raises(OperatorRefused, match="recovery has not yet handled this row"):
                 await command(connection, desk.spine.catalogue, intent, by="ann", reason="r", version=None)
@@ -119,10 +113,8 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
     if claimed is not None:
         terms = desk.spine.catalogue.terms("pay.keyed", "keyed")
         assert terms is not None
-        report = results.Report(claimed.row, NotExecuted("request"), Seen(400), terms)
-        async with desk.spine.database.connection() as connection:
-            with pytest.raises(results.RowIsLocked):
-                await results.settle(connection, [report])
+        with pytest.raises(results.RowIsLocked):
+            await settle(desk.spine, results.Report(claimed.row, NotExecuted("request"), Seen(400), terms))
     assert await desk.spine.one("SELECT * FROM idem.outbox") == before
     await desk.spine.sweep()
     assert (await desk.spine.row(intent) or {})["doubted_since"] is not None and await listed(desk) == set()
@@ -134,15 +126,12 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
 async def test_a_retry_with_an_older_view_of_the_database_does_not_escape(desk: Desk) -> None:
     """The client's transaction began before the word: it takes its row up, and nobody sends it undoubted."""
     intent = await desk.held("b")
-    await desk.spine.all("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
-                         " RETURNING id")  # fmt: skip
-    engine = engine_of(desk.spine.url)
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as c:
+    await desk.spine.execute(RESOLVED)
+    with engine_of(desk.spine.url).connect().execution_options(isolation_level="REPEATABLE READ") as c:
         c.exec_driver_sql("SELECT 1 FROM idem.outbox").all()
         assert await desk.spine.run(doubted_rows.list_open, "restored") == 1
         desk.spine.acceptor.accept(c, "t", "pay.keyed", "b", {"amount": 100})
         c.commit()
-    engine.dispose()
     assert await statuses(desk, intent) == ["pending"], "it was taken up"
     assert (await desk.spine.work()).claimed == 0
     await desk.spine.sweep()

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 from fix_spine import Spine
+from fix_waiting import stopping
 from settling import shop
 
 from idem.outbox.daemon.daemon import Life
@@ -58,10 +59,8 @@ async def test_a_worker_asks_with_the_signs_of_life_that_it_knows(spine: Spine) 
         beat = await one.life.beat(connection)
         one.life.beats, one.life.table = beat.number, beat.table
         await connection.execute("DELETE FROM idem.daemons")
-    try:
+    async with stopping(one):
         assert (await one.run_once()).claimed == 0
         assert shop.sends(spine) == []
         one.life.beats = 0
         assert (await one.run_once()).claimed == 1
-    finally:
-        await one.close()

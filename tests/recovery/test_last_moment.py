@@ -1,32 +1,15 @@
 """Hazards 5, 60: what recovery leaves may be sent until the provider may have forgotten it, and by nobody later."""
 
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from fix_restore import MEMORY, Restorable
-from fix_spine import Spine
+from recovery.words import WINDOW, use
+from settling import shop
 
 from idem.decisions import Accepted, Decision, InProgress, Replay, Retrying, Unknown
 from idem.errors import OperatorRefused
-from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.operator import ages
-
-WINDOW = MEMORY - 180
-"""`fix_spine.KEYED`: what it remembers, less its margin."""
-
-
-def use(spine: Spine, lookups: bool = True, **operation: object) -> None:
-    """Change the keyed operation, and whether its provider can be asked."""
-    known: dict[str, OperationSpec] = dict(spine.catalogue.operations)
-    known["pay.keyed"] = replace(known["pay.keyed"], **operation)  # type: ignore[arg-type]
-    providers = dict(spine.catalogue.providers)
-    if not lookups:
-        keyed = providers["keyed"]
-        changed = replace(keyed.contract, lookup=replace(keyed.contract.lookup, by_key=False, by_id=False))
-        providers["keyed"] = replace(keyed, contract=changed, lookups=())  # type: ignore[type-var]
-    spine.catalogue = replace(spine.catalogue, operations=known, providers=providers)
-    spine.acceptor.operations, spine.acceptor.providers = known, providers
 
 
 async def sent_after_the_backup(restorable: Restorable, *, held: bool = False, **options: object) -> UUID:
@@ -54,9 +37,7 @@ async def settle(restorable: Restorable) -> None:
         await restorable.pass_time(400)
 
 
-@pytest.mark.parametrize(
-    ("later", "lookups"), [(60.0, True), (WINDOW - 60, False), (WINDOW + 1, True), (MEMORY, False)]
-)
+@pytest.mark.parametrize(("later", "lookups"), [(60, True), (WINDOW - 60, False), (WINDOW + 1, True), (MEMORY, False)])
 async def test_hazard_5_a_queued_row_is_sent_within_memory(restorable: Restorable, later: float, lookups: bool) -> None:
     spine = restorable.spine
     intent = await sent_after_the_backup(restorable, lookups=lookups)
@@ -188,8 +169,6 @@ async def test_what_is_claimed_unknown_or_awaited_counts_anew(restorable: Restor
 
 async def test_a_key_that_was_burned_in_what_is_lost_is_looked_for_under_the_next_one(restorable: Restorable) -> None:
     """Queued under its first key; in what is lost that was burned, and the effect made under the second."""
-    from settling import shop
-
     spine = restorable.spine
     shop.use(spine, kept=True)
     intent = spine.accepted()

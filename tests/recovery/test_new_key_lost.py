@@ -1,11 +1,10 @@
 """Hazard 5: a new provider key that an operator gave in what is lost is asked about, whatever the provider can do."""
 
 from fix_restore import Restorable
-from fix_steps import claim_one
+from fix_steps import claim_one, settle
 
 from idem.decisions import Replay
 from idem.outbox.domain.outcomes import Seen
-from idem.outbox.settle import results
 from idem.outbox.settle.results import Report
 from idem.outcomes import NotExecuted
 
@@ -18,7 +17,7 @@ async def test_a_lost_new_key_is_asked_about_where_there_is_no_replay_and_no_can
     intent = spine.accepted(operation="pay.keyless")
     terms = spine.catalogue.require("pay.keyless")
     row = await claim_one(spine, "keyless")
-    await spine.run(results.settle, [Report(row.row, NotExecuted("request"), Seen(422), terms)])
+    await settle(spine, Report(row.row, NotExecuted("request"), Seen(422), terms))
     await restorable.pass_time(400)
     await restorable.backup()
     await spine.act("redrive", intent, new_provider_key=True)

@@ -74,9 +74,7 @@ class Daemon:
 
 
 async def status(spine: Spine) -> str:
-    row = query(spine.url, "SELECT status FROM idem.outbox")[0]
-    assert row is not None
-    return str(row[0])
+    return str(query(spine.url, "SELECT status FROM idem.outbox")[0][0])
 
 
 @pytest.mark.parametrize("durability", ["single", "synchronous"])
@@ -136,18 +134,17 @@ async def test_a_copy_in_place_of_a_database_is_noticed_whatever_was_said_before
         await daemon.beat()
         spine.accepted("a", operation="pay.keyless")
         await spine.database.close()
+        closed = (
+            "ALTER DATABASE idem ALLOW_CONNECTIONS false",
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = 'idem'",
+        )
+        opened_again = "ALTER DATABASE idem ALLOW_CONNECTIONS true"
         with psycopg.connect(made.url.replace("/idem?", "/postgres?"), autocommit=True) as admin:
-            ends = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = 'idem'"
-            admin.execute("ALTER DATABASE idem ALLOW_CONNECTIONS false")
-            admin.execute(ends)
-            admin.execute("CREATE DATABASE idem_kept TEMPLATE idem")
-            admin.execute("ALTER DATABASE idem ALLOW_CONNECTIONS true")
+            for statement in (*closed, "CREATE DATABASE idem_kept TEMPLATE idem", opened_again):
+                admin.execute(statement)
             await daemon.beat()
-            admin.execute("ALTER DATABASE idem ALLOW_CONNECTIONS false")
-            admin.execute(ends)
-            admin.execute("DROP DATABASE idem")
-            admin.execute("ALTER DATABASE idem_kept RENAME TO idem")
-            admin.execute("ALTER DATABASE idem ALLOW_CONNECTIONS true")
+            for statement in (*closed, "DROP DATABASE idem", "ALTER DATABASE idem_kept RENAME TO idem", opened_again):
+                admin.execute(statement)
         await daemon.beat()
         assert await status(spine) == "unknown"
         spine.database = await opened(made.url)

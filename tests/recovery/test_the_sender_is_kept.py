@@ -10,10 +10,8 @@ from idem.testing.bank import BankAccount as BankAccount
 
 
 def credentials(spine: Spine, token: str) -> None:
-    provider = spine.catalogue.providers["keyed"]
-    there = replace(provider.accounts["keyed"], credentials={"authorization": f"Bearer {token}"})
-    changed = replace(provider, accounts={"keyed": there})  # type: ignore[type-var]
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    there = replace(spine.provider().accounts["keyed"], credentials={"authorization": f"Bearer {token}"})
+    spine.change("keyed", accounts={"keyed": there})
 
 
 @pytest.mark.parametrize("older", [True, False], ids=["after a payment", "the first payment ever"])

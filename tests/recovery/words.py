@@ -1,25 +1,29 @@
 """What rests on an operator's word alone: a call that was carried out, whose answer was lost."""
 
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from fix_restore import MEMORY, Restorable
+from fix_spine import Spine
 
 WINDOW = MEMORY - 180
 """`fix_spine.KEYED`: what it remembers, less its margin."""
 
 
+def use(spine: Spine, lookups: bool = True, **operation: Any) -> None:
+    """Change the keyed operation, and whether its provider can be asked."""
+    if not lookups:
+        rule = replace(spine.provider().contract.lookup, by_key=False, by_id=False)
+        spine.change("keyed", contract=replace(spine.provider().contract, lookup=rule), lookups=())
+    spine.operate("pay.keyed", **operation)
+    spine.acceptor.operations, spine.acceptor.providers = spine.catalogue.operations, spine.catalogue.providers
+
+
 async def sent_and_lost(restorable: Restorable, *, acted: bool = True) -> UUID:
     """A call whose answer was lost, and the provider cannot be asked; it was carried out where it `acted`."""
-    spine = restorable.spine
-    keyed = spine.catalogue.providers["keyed"]
-    blind = replace(keyed.contract, lookup=replace(keyed.contract.lookup, by_key=False, by_id=False))
-    known = dict(spine.catalogue.operations)
-    known["pay.keyed"] = replace(known["pay.keyed"], start_within=None, give_up_after=10 * MEMORY, retry="client")
-    providers = {**spine.catalogue.providers, "keyed": replace(keyed, contract=blind, lookups=())}  # type: ignore[type-var]
-    spine.catalogue = replace(spine.catalogue, operations=known, providers=providers)
-    spine.acceptor.operations, spine.acceptor.providers = known, providers
-    intent = spine.accepted()
+    use(restorable.spine, lookups=False, start_within=None, give_up_after=10 * MEMORY, retry="client")
+    intent = restorable.spine.accepted()
     await sends_again(restorable, acted=acted)
     await restorable.pass_time(400)
     return intent

@@ -57,14 +57,21 @@ def explain(connection: psycopg.Connection[Any], statement: str, parameters: Map
     arguments = sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, values))) if values else sql.SQL("")
     query = sql.SQL("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE hot {}").format(arguments)
     plan = run(query).fetchone()[0][0]["Plan"]
-    return list(_nodes(plan))
+    return [_node(each) for each in nodes(plan)]
 
 
-def _nodes(plan: Mapping[str, Any]) -> Iterator[Node]:
+def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A plan in PostgreSQL's JSON, node by node."""
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from nodes(inner)
+
+
+def _node(plan: Mapping[str, Any]) -> Node:
     loops = plan["Actual Loops"]
     removed = plan.get("Rows Removed by Filter", 0) + plan.get("Rows Removed by Index Recheck", 0)
     kept = {k: v for k, v in plan.items() if k != "Plans"}
-    yield Node(
+    return Node(
         plan["Node Type"],
         plan.get("Relation Name"),
         plan["Actual Rows"] * loops,
@@ -72,8 +79,6 @@ def _nodes(plan: Mapping[str, Any]) -> Iterator[Node]:
         plan.get("Rows Removed by Join Filter", 0) * loops,
         ", ".join(f"{k}: {v}" for k, v in kept.items() if "Cond" in k or "Filter" in k or "Name" in k or "Rows" in k),
     )
-    for inner in plan.get("Plans", ()):
-        yield from _nodes(inner)
 
 
 def buffers(connection: psycopg.Connection[Any], statement: str, parameters: Mapping[str, Any]) -> int:

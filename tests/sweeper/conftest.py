@@ -18,6 +18,7 @@ from idem.sweeper.daemon import Sweeper, SweepResult
 NOWHERE = "http://127.0.0.1:9"
 
 QUEUED = Path(__file__).with_name("queued.sql").read_text()
+AS_QUEUED = {"key": "k", "operation": "pay.keyed", "provider": "keyed", "start": 3600.0, "marks": False}
 CLAIMED = """
 UPDATE idem.outbox
    SET status = 'claimed', status_since = statement_timestamp(), attempt = attempt + 1,
@@ -29,6 +30,7 @@ UPDATE idem.outbox
        sweeps = %(sweeps)s, inline = %(inline)s
  WHERE intent_id = ANY (%(intents)s)
 """
+AS_CLAIMED = {"left": -1.0, "holder": "worker-1", "started": False, "sweeps": 0, "inline": False}
 COMPLETED = Path(__file__).with_name("completed.sql").read_text()
 HELD = """
 WITH rows AS (UPDATE idem.outbox SET status = 'held', status_since = statement_timestamp(),
@@ -39,6 +41,13 @@ UPDATE idem.idempotency_keys
    SET state = 'failed_retryable', last_error_code = 'too_late',
        expires_at = statement_timestamp() + make_interval(secs => %(left)s)
  WHERE intent_id = ANY (%(intents)s)
+"""
+OLD_UUID7 = """
+CREATE OR REPLACE FUNCTION idem.uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $$
+    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+               PLACING substring(int8send((extract(epoch FROM clock_timestamp() - interval 'DAYS days') * 1000)::bigint)
+               FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
+$$
 """
 PROOF = """
 INSERT INTO idem.proofs (outbox_id, intent_id, source, attempt, outcome, reference, status,
@@ -60,49 +69,27 @@ class Rows(Tables):
         """A sweeper of these rows, whose constants are others."""
         return Sweeper(self.database, self.known, with_constants(settings or SweeperSettings(), **constants))
 
+    async def made_ago(self, days: int) -> None:
+        """Rows that are made from now on are this old: ids carry their time, and rows are moved, not time."""
+        await self.execute(OLD_UUID7.replace("DAYS", str(days)))
+
     async def sweep(self) -> SweepResult:
         """One pass."""
         return await self.sweeper().run_once()
 
     async def many(self, n: int) -> None:
         """Pending rows without triggers and foreign keys: only there to be planned for."""
-        await self.unguarded(QUEUED, n=n, key="k", operation="o", provider="p", start=3600, marks=False)
+        await self.forced(QUEUED, n=n, **(AS_QUEUED | {"operation": "o", "provider": "p"}))
 
-    async def unguarded(self, sql: str, **parameters: Any) -> None:
-        async with self.database.connection() as connection, connection.transaction():
-            await connection.execute("SET LOCAL session_replication_role = replica")
-            await connection.execute(sql, parameters)
+    async def queued(self, n: int = 1, **other: Any) -> list[UUID]:
+        """Pending rows, as `AS_QUEUED` says, or otherwise; `start` seconds are left to start them. The intents."""
+        return [row["intent"] for row in await self.all(QUEUED, n=n, **(AS_QUEUED | other))]
 
-    async def queued(
-        self,
-        n: int = 1,
-        *,
-        key: str = "k",
-        operation: str = "pay.keyed",
-        provider: str = "keyed",
-        start: float = 3600,
-        marks: bool = False,
-    ) -> list[UUID]:
-        """Pending rows; `start` seconds are left to start them. The intents."""
-        made = await self.all(QUEUED, n=n, key=key, operation=operation, provider=provider, start=start, marks=marks)
-        return [row["intent"] for row in made]
-
-    async def claimed(
-        self,
-        n: int = 1,
-        *,
-        left: float = -1,
-        holder: str = "worker-1",
-        started: bool = False,
-        sweeps: int = 0,
-        inline: bool = False,
-        **queued: Any,
-    ) -> list[UUID]:
-        """Claimed rows with `left` seconds of lease."""
-        intents = await self.queued(n, **queued)
-        await self.execute(
-            CLAIMED, left=left, holder=holder, started=started, sweeps=sweeps, inline=inline, intents=intents
-        )
+    async def claimed(self, n: int = 1, **other: Any) -> list[UUID]:
+        """Claimed rows with `left` seconds of lease, as `AS_CLAIMED` says, or otherwise."""
+        claim = {name: other.pop(name, usual) for name, usual in AS_CLAIMED.items()}
+        intents = await self.queued(n, **other)
+        await self.execute(CLAIMED, **claim, intents=intents)
         return intents
 
     async def completed(self, n: int = 1, *, left: float = -1, age: float = 0, **queued: Any) -> list[UUID]:

@@ -78,10 +78,9 @@ async def test_only_claimed_rows_whose_lease_is_over_are_swept(rows: Any) -> Non
 
 async def test_without_its_start_mark_a_swept_row_goes_back_to_the_queue(rows: Any) -> None:
     """Hazard 1: the mark is committed before the first byte, so its absence proves that nothing was sent."""
-    (absent,) = await rows.claimed(key="absent", marks=True, operation="pay.keyless", provider="keyless")
-    (present,) = await rows.claimed(
-        key="present", marks=True, started=True, operation="pay.keyless", provider="keyless"
-    )
+    keyless = {"marks": True, "operation": "pay.keyless", "provider": "keyless"}
+    (absent,) = await rows.claimed(key="absent", **keyless)
+    (present,) = await rows.claimed(key="present", started=True, **keyless)
     done = await rows.sweep()
     assert (done.swept, done.given_back, done.to_unknown) == (2, 1, 1)
     await rows.expect(absent, status="pending", first_sent_at=None, sweeps=1, key="in_progress")
@@ -123,15 +122,9 @@ async def test_swept_three_times_its_verdict_opens_crashes_worker(rows: Any) -> 
     (often,) = await rows.claimed(key="often", sweeps=2)
     (seldom,) = await rows.claimed(key="seldom", sweeps=1)
     await rows.sweep()
+    seen, terms = Evidence("reconciler", "look", name(Absent())), rows.known.require("pay.keyed")
     for intent in (often, seldom):
-        row = await rows.row(intent)
-        await rows.run(
-            change_one,
-            row["id"],
-            lambda found: decide.verdict(
-                found.row, Evidence("reconciler", "look", name(Absent())), rows.known.require("pay.keyed")
-            ),
-        )
+        await rows.run(change_one, (await rows.row(intent))["id"], lambda found: decide.verdict(found.row, seen, terms))
     assert ((await rows.row(often))["sweeps"], await rows.letters(often)) == (3, ["crashes_worker"])
     assert (await rows.row(often))["redrive_at"] is None
     assert ((await rows.row(seldom))["sweeps"], await rows.letters(seldom)) == (2, [])

@@ -47,13 +47,6 @@ KEPT = {
 }
 """Why these may stay."""
 
-OLD_UUID7 = """
-CREATE OR REPLACE FUNCTION idem.uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $$
-    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
-               PLACING substring(int8send((extract(epoch FROM clock_timestamp() - interval '900 days') * 1000)::bigint)
-               FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
-$$
-"""
 TABLES = (
     "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind IN ('r', 'p')"
 )
@@ -101,14 +94,14 @@ async def age(rows: Any) -> None:
     """Everything happened 500 days earlier."""
     for table in await rows.all(TIMES):
         if table["name"] != "handler_work":
-            await rows.unguarded(f"UPDATE idem.{table['name']} SET {table['moved']}")
+            await rows.forced(f"UPDATE idem.{table['name']} SET {table['moved']}")
 
 
 async def test_every_table_is_bounded_or_has_a_reason(rows: Any) -> None:
     """Every table of the schema: a new one has to say here what bounds it."""
     tables = {row["relname"] for row in await rows.all(TABLES)}
     assert tables == BOUNDED.keys() | KEPT.keys() and BOUNDED.keys().isdisjoint(KEPT)
-    await rows.execute(OLD_UUID7)
+    await rows.made_ago(900)
     intents = [*await rows.completed(15, key="c"), *await rows.held(15, key="h")]
     for intent in intents:
         for statement in ABOUT:
@@ -140,12 +133,8 @@ async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any) -> None:
         with pytest.raises(OperatorRefused, match="stays failed_retryable: nothing happened, and its key has expired"):
             await cancel(connection, rows.known, intent, by="anna", reason="r", version=None)
     (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE kind = 'left'")
-    assert (seen["intent_id"], seen["source"], seen["from_status"], seen["to_status"]) == (
-        intent,
-        "sweeper",
-        "held",
-        None,
-    )
+    told = (seen["intent_id"], seen["source"], seen["from_status"], seen["to_status"])
+    assert told == (intent, "sweeper", "held", None)
 
 
 async def test_a_key_that_is_refused_for_ever_lets_its_row_go(rows: Any) -> None:
@@ -154,8 +143,8 @@ async def test_a_key_that_is_refused_for_ever_lets_its_row_go(rows: Any) -> None
     await rows.execute("UPDATE idem.idempotency_keys SET refuse_after_expiry = true")
     sweeper = rows.sweeper()
     await sweeper.run_once()
-    await rows.unguarded("UPDATE idem.idempotency_keys SET completed_at = completed_at - interval '31 days'")
-    await rows.unguarded("UPDATE idem.outbox SET status_since = status_since - interval '31 days'")
+    await rows.forced("UPDATE idem.idempotency_keys SET completed_at = completed_at - interval '31 days'")
+    await rows.forced("UPDATE idem.outbox SET status_since = status_since - interval '31 days'")
     assert (await sweeper.run_once()).left == 1
     assert (await rows.states(), await rows.statuses()) == ({"expired": 1}, {})
 
@@ -165,7 +154,7 @@ async def test_a_row_that_still_waits_for_something_stays(rows: Any) -> None:
     made: dict[str, UUID] = {}
     for what in ("proof", "letter", "redrive", "doubt", "quiet", "step", "free"):
         (made[what],) = await rows.held(key=what)
-    await rows.unguarded("DELETE FROM idem.idempotency_keys")
+    await rows.forced("DELETE FROM idem.idempotency_keys")
     await rows.held(key="alive", left=60)
     await rows.prove(made["proof"], "succeeded")
     await rows.bury(made["letter"])
@@ -174,8 +163,8 @@ async def test_a_row_that_still_waits_for_something_stays(rows: Any) -> None:
         ("redrive", f"redrive_at = {later}"), ("doubt", "doubted_since = statement_timestamp(), replay_window = 86400"),
         ("quiet", f"quiet_after = {later}"), ("step", "step = 2"),
     ):  # fmt: skip
-        await rows.unguarded(f"UPDATE idem.outbox SET {change} WHERE intent_id = %(i)s", i=made[what])
-    await rows.unguarded("UPDATE idem.outbox SET status_since = status_since - interval '500 days'")
+        await rows.forced(f"UPDATE idem.outbox SET {change} WHERE intent_id = %(i)s", i=made[what])
+    await rows.forced("UPDATE idem.outbox SET status_since = status_since - interval '500 days'")
     assert (await rows.sweep()).left == 1
     assert await rows.statuses() == {"held": 7}
     assert await rows.all("SELECT FROM idem.outbox WHERE intent_id = %(i)s", i=made["free"]) == []

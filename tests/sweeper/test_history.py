@@ -8,14 +8,6 @@ from idem.sweeper.history import HistoryWalk, prune_history
 
 DAY = 86400
 
-# Rows are moved, not time: ids carry their time, so old intents are made with old ids.
-OLD_UUID7 = """
-CREATE OR REPLACE FUNCTION idem.uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $$
-    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
-               PLACING substring(int8send((extract(epoch FROM clock_timestamp() - interval '500 days') * 1000)::bigint)
-               FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
-$$
-"""
 AGED = """
 WITH evidence AS (UPDATE idem.evidence SET at = at - interval '500 days'
                    WHERE intent_id = ANY (%(i)s)),
@@ -31,13 +23,9 @@ SELECT (SELECT count(*) FROM idem.evidence WHERE intent_id = %(i)s) AS evidence,
 
 async def aged(rows: Any, make: Any, n: int = 1, **options: Any) -> list[UUID]:
     """Intents that were made 500 days ago."""
-    await rows.execute(OLD_UUID7)
+    await rows.made_ago(500)
     intents: list[UUID] = await make(n, **options)
-    for table in ("evidence", "events", "requests"):
-        await rows.execute(f"ALTER TABLE idem.{table} DISABLE TRIGGER USER")
-    await rows.execute(AGED, i=intents)
-    for table in ("evidence", "events", "requests"):
-        await rows.execute(f"ALTER TABLE idem.{table} ENABLE TRIGGER USER")
+    await rows.forced(AGED, i=intents)
     return intents
 
 
@@ -101,7 +89,7 @@ async def test_webhooks_go_after_their_retention(rows: Any) -> None:
     lettered = (await rows.completed(key="lettered", left=60))[0]
     unsettled = (await rows.queued(key="unsettled"))[0]
     await rows.bury(lettered)
-    await rows.execute(OLD_UUID7)
+    await rows.made_ago(500)
     for name, intent in (("s", settled), ("l", lettered), ("u", unsettled), ("foreign", None), ("unmatched", None)):
         await rows.execute(
             "WITH e AS (INSERT INTO idem.webhook_events (provider, account, event_id, verdict, intent_id, received_at)"

@@ -4,14 +4,14 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pytest
 from fix_accept import Acceptor
-from fix_spine import catalogue as spine_catalogue
-from fix_sql import engine_of
+from fix_spine import Spine
 from psycopg import AsyncConnection
-from sqlalchemy import Engine
 
 from idem.decisions import Accepted, Expired, InProgress, Retrying
 from idem.outbox.domain.catalogue import Catalogue
@@ -203,55 +203,44 @@ async def test_three_pruners_at_once(rows: Any) -> None:
     assert {row["kind"]: row["n"] for row in kinds} == {"accepted": 4000, "expired": 3000, "deleted": 1000}
 
 
-def accepting(url: str) -> tuple[Engine, Acceptor]:
-    engine = engine_of(url)
-    known = spine_catalogue("http://127.0.0.1:9")
-    return engine, Acceptor(known.operations, known.providers)
+@pytest.fixture
+def accept(rows: Any, db_url: str) -> Callable[[str], Any]:
+    """Accepts a key in a thread of its own."""
+    spine = Spine(rows.database, Any, rows.known, Acceptor(rows.known.operations, rows.known.providers), db_url)
+    return lambda key: asyncio.to_thread(spine.accept, key, 1)
 
 
-def accept(engine: Engine, acceptor: Acceptor, key: str) -> Any:
-    with engine.begin() as connection:
-        return acceptor.accept(connection, "t", "pay.keyed", key, {"amount": 1})
-
-
-async def test_a_key_that_is_accepted_while_its_tombstone_goes(rows: Any, db_url: str) -> None:
+async def test_a_key_that_is_accepted_while_its_tombstone_goes(rows: Any, accept: Any) -> None:
     """IB-137, hazard 19: two callers at once are told `expired`, or one of them is the new operation; none fails."""
-    engine, acceptor = accepting(db_url)
     seen: Counter[str] = Counter()
     for round_ in range(25):
         key = f"k{round_}"
-        first = await asyncio.to_thread(accept, engine, acceptor, key)
+        first = await accept(key)
         await rows.execute(DONE, i=first.intent_id)
         async with rows.database.connection() as connection:
             assert await prune_keys(connection, batch=10, tombstone_ttl=0) == {"expired": 1, "deleted": 0, "left": 0}
-            deleted, *decisions = await asyncio.gather(
-                prune_keys(connection, batch=10, tombstone_ttl=0),
-                asyncio.to_thread(accept, engine, acceptor, key),
-                asyncio.to_thread(accept, engine, acceptor, key),
-            )
+            pruning = prune_keys(connection, batch=10, tombstone_ttl=0)
+            deleted, *decisions = await asyncio.gather(pruning, accept(key), accept(key))
         assert deleted == {"expired": 0, "deleted": 1, "left": 0}
         names = sorted(type(d).__name__ for d in decisions)
         assert set(names) <= {"Expired", "Accepted", "InProgress"}, names
         assert names.count("Accepted") <= 1
         if Accepted not in map(type, decisions):
             assert {type(d) for d in decisions} == {Expired}
-            assert isinstance(await asyncio.to_thread(accept, engine, acceptor, key), Accepted)
+            assert isinstance(await accept(key), Accepted)
         assert await rows.value("SELECT count(*) FROM idem.idempotency_keys WHERE idempotency_key = %(k)s", k=key) == 1
         seen.update(names)
     assert sum(seen.values()) == 50
 
 
-async def test_a_client_that_retries_while_its_key_expires(rows: Any, db_url: str) -> None:
+async def test_a_client_that_retries_while_its_key_expires(rows: Any, accept: Any) -> None:
     """The key goes back to work or expires: never a row at work whose key is gone."""
-    engine, acceptor = accepting(db_url)
     for round_ in range(25):
         key = f"k{round_}"
-        intent = (await asyncio.to_thread(accept, engine, acceptor, key)).intent_id
+        intent = (await accept(key)).intent_id
         await rows.execute(RESTS, i=intent)
         async with rows.database.connection() as connection:
-            pruned, decision = await asyncio.gather(
-                prune_keys(connection, batch=10, tombstone_ttl=60), asyncio.to_thread(accept, engine, acceptor, key)
-            )
+            pruned, decision = await asyncio.gather(prune_keys(connection, batch=10, tombstone_ttl=60), accept(key))
         state, status = (await rows.key(intent))["state"], (await rows.row(intent))["status"]
         if pruned["expired"]:
             assert (state, status) == ("expired", "held")
@@ -261,14 +250,13 @@ async def test_a_client_that_retries_while_its_key_expires(rows: Any, db_url: st
             assert isinstance(decision, Retrying)
 
 
-async def test_a_tombstone_that_is_being_deleted_still_answers(rows: Any, db_url: str) -> None:
+async def test_a_tombstone_that_is_being_deleted_still_answers(rows: Any, db_url: str, accept: Any) -> None:
     """Hazards 19, 23: nobody waits for the sweeper's transaction."""
-    engine, acceptor = accepting(db_url)
-    first = await asyncio.to_thread(accept, engine, acceptor, "k")
+    first = await accept("k")
     await rows.execute(DONE, i=first.intent_id)
     await rows.sweep()
     with psycopg.connect(db_url) as deleting:
         deleting.execute("DELETE FROM idem.idempotency_keys")
-        decision = await asyncio.wait_for(asyncio.to_thread(accept, engine, acceptor, "k"), 10)
+        decision = await asyncio.wait_for(accept("k"), 10)
         assert isinstance(decision, Expired)
-    assert isinstance(await asyncio.to_thread(accept, engine, acceptor, "k"), Accepted)
+    assert isinstance(await accept("k"), Accepted)

@@ -61,8 +61,7 @@ async def test_what_is_open_is_never_expired_or_deleted(rows: Any) -> None:
     (proven,) = await rows.held(key="proven")
     await rows.prove(proven, "succeeded")
     (half,) = await rows.held(key="half done", left=60)
-    await rows.execute("ALTER TABLE idem.outbox DISABLE TRIGGER USER")
-    await rows.execute("UPDATE idem.outbox SET step = 2 WHERE intent_id = %(i)s", i=half)
+    await rows.forced("UPDATE idem.outbox SET step = 2 WHERE intent_id = %(i)s", i=half)
     sweeper = rows.sweeper()
     assert (await sweeper.run_once()).expired == 1  # the tombstone alone
     await rows.bury(tombstone)
@@ -93,9 +92,7 @@ async def test_a_late_proof_after_expiry_still_settles_the_intent(rows: Any) -> 
     (intent,) = await rows.held()
     await rows.sweep()
     proof = StoredProof(await rows.value("SELECT gen_random_uuid()"), "webhook", Succeeded("p"), Answer(201, b"late"))
-    async with rows.database.connection() as connection:
-        row = await rows.row(intent)
-        evidence = Evidence("webhook", "proof", "succeeded")
-        assert await apply(connection, row["id"], proof, evidence, rows.known.require("pay.keyed")) == "applied"
+    row, evidence = await rows.row(intent), Evidence("webhook", "proof", "succeeded")
+    assert await rows.run(apply, row["id"], proof, evidence, rows.known.require("pay.keyed")) == "applied"
     assert await rows.value("SELECT state FROM idem.intents") == "completed"
     assert (await rows.key(intent))["state"] == "expired"

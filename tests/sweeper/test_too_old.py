@@ -17,12 +17,9 @@ async def test_a_queued_row_that_is_too_old_comes_to_rest(rows: Any) -> None:
     """Hazards 44, 62: proven not sent, with a dead letter and the client free to send its request again."""
     statuses = ("pending", "waiting", "unfrozen")
     old = {status: (await rows.queued(key=status, start=-1))[0] for status in statuses}
-    await rows.execute("ALTER TABLE idem.outbox DISABLE TRIGGER USER")
+    change = "UPDATE idem.outbox SET status = %(s)s, ordering_key = 'o' WHERE intent_id = %(i)s"
     for status, intent in old.items():
-        await rows.execute(
-            "UPDATE idem.outbox SET status = %(s)s, ordering_key = 'o' WHERE intent_id = %(i)s", s=status, i=intent
-        )
-    await rows.execute("ALTER TABLE idem.outbox ENABLE TRIGGER USER")
+        await rows.forced(change, s=status, i=intent)
     (young,) = await rows.queued(key="young")
     done = await rows.sweep()
     assert (done.too_old, done.swept) == (3, 0)

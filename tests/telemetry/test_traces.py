@@ -9,12 +9,10 @@ import pytest
 from fix_accept import Acceptor
 from fix_desk import Desk
 from fix_spine import Spine, catalogue
-from fix_sql import engine_of
 from fix_webhooks import event, hooking
 from settling.shop import use
 from structlog.testing import capture_logs
 
-from idem.decisions import Accepted
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.operator import confirmation
 from idem.outbox.providers import tracing
@@ -40,22 +38,13 @@ async def watched(spine: Spine) -> AsyncIterator[list[bytes]]:
         yield sent
 
 
-def accepted(spine: Spine, traceparent: str | None) -> UUID:
-    engine = engine_of(spine.url)
-    with engine.begin() as connection:
-        decision = spine.acceptor.accept(connection, "t", "pay.keyed", "k1", {"amount": 100}, traceparent=traceparent)
-    engine.dispose()
-    assert isinstance(decision, Accepted)
-    return decision.intent_id
-
-
 def traces(sent: list[bytes]) -> list[tuple[bytes, bytes]]:
     return SENT.findall(b"".join(sent))
 
 
 async def test_the_call_carries_it_and_each_line_names_it(spine: Spine) -> None:
     async with watched(spine) as sent:
-        accepted(spine, TRACE)
+        spine.accepted(traceparent=TRACE)
         with capture_logs() as lines:
             await spine.work()
     assert traces(sent) == [(b"POST", TRACE.encode())]
@@ -65,7 +54,7 @@ async def test_the_call_carries_it_and_each_line_names_it(spine: Spine) -> None:
 
 async def test_lookups_about_the_row_carry_it_too(spine: Spine) -> None:
     async with watched(spine) as sent:
-        intent = accepted(spine, TRACE)
+        intent = spine.accepted(traceparent=TRACE)
         await unknown(spine, intent)
         await spine.reconcile(after=60, hasten=True)
     assert {trace for _, trace in traces(sent)} == {TRACE.encode()}
@@ -80,7 +69,7 @@ async def test_asking_about_a_hint_carries_it_too(desk: Desk) -> None:
         use(spine, event=EventRule(fetch=True))
         async with hooking(desk) as hooks:
             spine.bank.script(None, ["act_then_drop"])
-            intent = accepted(spine, TRACE)
+            intent = spine.accepted(traceparent=TRACE)
             await spine.work()
             reference = spine.bank.log.payments()[-1].id
             assert await hooks.verdict(event(await hooks.key(intent), reference=reference)) == "hint"
@@ -92,7 +81,7 @@ async def test_asking_about_a_hint_carries_it_too(desk: Desk) -> None:
 
 async def test_an_operators_look_carries_it_too(spine: Spine) -> None:
     async with watched(spine) as sent:
-        intent = accepted(spine, TRACE)
+        intent = spine.accepted(traceparent=TRACE)
         await unknown(spine, intent)
         await spine.run(confirmation.ask, spine.catalogue, intent, None)
     assert sent
@@ -112,7 +101,7 @@ async def unknown(spine: Spine, intent: UUID) -> None:
 async def test_a_contract_may_switch_it_off(spine: Spine) -> None:
     async with watched(spine) as sent:
         use(spine, traceparent=False)
-        accepted(spine, TRACE)
+        spine.accepted(traceparent=TRACE)
         await spine.work()
     assert sent
     assert traces(sent) == []
@@ -132,7 +121,7 @@ def test_only_a_value_of_its_form_is_kept(said: str | None, valid: bool) -> None
 
 async def test_what_is_not_of_that_form_is_neither_stored_nor_sent(spine: Spine) -> None:
     async with watched(spine) as sent:
-        intent = accepted(spine, "00-nonsense\r\nx-injected: 1")
+        intent = spine.accepted(traceparent="00-nonsense\r\nx-injected: 1")
         assert (await spine.one("SELECT traceparent FROM idem.outbox WHERE intent_id = %(i)s", i=intent)) == {
             "traceparent": None
         }

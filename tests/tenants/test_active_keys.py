@@ -15,7 +15,7 @@ from idem.outbox.tenants import key_counts
 from idem.sweeper import tenant_counts
 from idem.sweeper.daemon import Sweeper
 
-TRUTH = "SELECT count(*) FROM idem.idempotency_keys WHERE tenant_id = %s AND state <> 'expired'"
+TRUTH = "SELECT count(*) FROM idem.idempotency_keys WHERE tenant_id = 't' AND state <> 'expired'"
 MAKE = Path(__file__).with_name("active_keys_make.sql").read_text()
 
 
@@ -39,9 +39,9 @@ class Book:
         found = await self.spine.run(key_counts.active, {tenant: most})
         return found[tenant].keys if tenant in found else None
 
-    async def true(self, tenant: str = "t") -> bool:
+    async def true(self) -> bool:
         """Whether the count says what the table says."""
-        return bool(await self.active(tenant) == await self.run(TRUTH, tenant))
+        return bool(await self.active() == await self.run(TRUTH))
 
     async def sweep(self) -> Any:
         return await self.sweeper.run_once()

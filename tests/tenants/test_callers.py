@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fix_database import connected
+from fix_tables import Tables
 from fix_waiting import until
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,7 @@ from idem.outbox.tenants.authentication import Callers
 
 
 async def create(database: Database, tenant: str = "acme", label: str = "checkout") -> tuple[Any, str]:
-    async with database.connection() as connection:
-        return await tokens.create(connection, tenant, label)
+    return await Tables(database).run(tokens.create, tenant, label)
 
 
 def wrong() -> str:
@@ -70,24 +70,22 @@ async def test_a_revoked_token_ends_within_the_cache_time(counted: Any) -> None:
     token_id, token = await create(counted)
     callers = Callers(counted, 1.0)
     assert await callers.caller([f"Bearer {token}"]) is not None
-    async with counted.connection() as connection:
-        await tokens.revoke(connection, token_id, by="ada", reason="lost")
-    await until(lambda: ended(callers, token), seconds=5)
+    await Tables(counted).run(tokens.revoke, token_id, by="ada", reason="lost")
+
+    async def ended() -> bool:
+        return await callers.caller([f"Bearer {token}"]) is None
+
+    await until(ended, seconds=5)
     before = counted.wanted
     assert await callers.caller([f"Bearer {token}"]) is None
     assert counted.wanted == before
-
-
-async def ended(callers: Callers, token: str) -> bool:
-    return await callers.caller([f"Bearer {token}"]) is None
 
 
 async def test_without_a_cache_a_revoked_token_ends_at_once(counted: Any) -> None:
     token_id, token = await create(counted)
     callers = Callers(counted, 0)
     assert await callers.caller([f"Bearer {token}"]) is not None
-    async with counted.connection() as connection:
-        await tokens.revoke(connection, token_id, by="ada", reason="lost")
+    await Tables(counted).run(tokens.revoke, token_id, by="ada", reason="lost")
     assert await callers.caller([f"Bearer {token}"]) is None
 
 
@@ -154,8 +152,7 @@ async def test_the_last_use_is_written_once_a_day(counted: Any, db_url: str) -> 
     token_id, token = await create(counted)
 
     async def used() -> Any:
-        async with counted.connection() as connection:
-            return (await tokens.token(connection, token_id)).last_used_at
+        return (await Tables(counted).run(tokens.token, token_id)).last_used_at
 
     assert await used() is None
     callers = Callers(counted, 0)
@@ -164,8 +161,7 @@ async def test_the_last_use_is_written_once_a_day(counted: Any, db_url: str) -> 
     assert first is not None
     await callers.caller([f"Bearer {token}"])
     assert await used() == first
-    async with counted.connection() as connection:
-        await connection.execute("UPDATE idem.api_tokens SET last_used_at = last_used_at - interval '25 hours'")
+    await Tables(counted).execute("UPDATE idem.api_tokens SET last_used_at = last_used_at - interval '25 hours'")
     await callers.caller([f"Bearer {token}"])
     assert await used() > first
 

@@ -11,10 +11,10 @@ from adopt.shop import define
 from fix_accept import Acceptor
 from fix_spine import Spine, catalogue
 from fix_sql import engine_of, forced, query
+from fix_tables import Tables
 from inline import buying
 from producers.application import accept, synced
 from prometheus_client import REGISTRY
-from psycopg.rows import dict_row
 
 from idem import Answer
 from idem.outbox.database.pool import Database
@@ -24,7 +24,7 @@ from idem.sweeper.daemon import Sweeper
 USAGE = """
 SELECT sum(requests)::int AS requests, sum(created)::int AS created, sum(replayed)::int AS replayed,
        sum(mismatch)::int AS mismatch, sum(expired_reuse)::int AS expired_reuse
-  FROM idem.tenant_usage WHERE tenant_id = %s
+  FROM idem.tenant_usage WHERE tenant_id = %(t)s
 """
 
 
@@ -35,12 +35,8 @@ def counted(operation: str, decision: str) -> float:
 async def usage(database: Database, known: Catalogue, tenant: str) -> dict[str, int | None]:
     """What this tenant did, once a sweeper has added it up; nothing is left to add."""
     await Sweeper(database, known).run_once()
-    async with database.connection() as connection:
-        cursor = connection.cursor(row_factory=dict_row)
-        assert await (await cursor.execute("SELECT count(*) AS n FROM idem.decisions_to_count")).fetchone() == {"n": 0}
-        found = await (await cursor.execute(USAGE, [tenant])).fetchone()
-    assert found is not None
-    return dict(found)
+    assert await Tables(database).lacks("FROM idem.decisions_to_count")
+    return await Tables(database).one(USAGE, t=tenant)
 
 
 @pytest.mark.parametrize("way", [*SYNC, *ASYNC])
@@ -149,11 +145,11 @@ async def test_two_sweepers_add_each_decision_once(database: Database, db_url: s
 def test_a_session_that_may_write_nothing_is_told_a_replay(db_url: str, idem_toml: Path) -> None:
     idem, _ = define(idem_toml)
     note = idem.operation("notes.create", key_ttl="72h")
-    for number, options in enumerate(("", "-c default_transaction_read_only=on")):
+    for options in ("", "-c default_transaction_read_only=on"):
         call = note.begin(key="k", tenant="acme", body={"a": 1})
         with psycopg.connect(db_url, options=options) as db:
-            assert call.reserve(db) is (number == 0)
-            if number == 0:
+            assert call.reserve(db) is (not options)
+            if not options:
                 call.complete(db, Answer(201, {"a": 1}))
             db.commit()
             assert call.answer().status == 201

@@ -9,9 +9,10 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from fix_database import clone
 from psycopg import sql
-from schema import backlog, explained
+from schema import explained
+from tenants.filled import STATISTICS, planned
+from tenants.filled import filled as loaded
 
 from idem.outbox.api import intents
 
@@ -43,16 +44,9 @@ SELECT idem.uuid7(), i.id, now(), now(), now(), i.id,
 
 @pytest.fixture(scope="module")
 def filled(server: str, template: str) -> Iterator[str]:
-    with clone(server, template) as url:
-        with psycopg.connect(url, autocommit=True) as own:
-            own.execute("SET session_replication_role = replica")
-            # The statistics are those that the test takes.
-            for table in ("intents", "outbox", "idempotency_keys"):
-                own.execute(f"ALTER TABLE idem.{table} SET (autovacuum_enabled = off)")
-            own.execute("ANALYZE idem.intents; ANALYZE idem.outbox")
-            own.execute(FILL.format(name="big", rows=OTHERS, rare=2, often=2))
-            own.execute(FILL.format(name="small", rows=OWN, rare=1001, often=2003))
-            own.execute(OPEN)
+    others, own = {"name": "big", "rows": OTHERS, "rare": 2}, {"name": "small", "rows": OWN, "rare": 1001}
+    fills = FILL.format(**others, often=2), FILL.format(**own, often=2003), OPEN
+    with loaded(server, template, *fills) as url:
         yield url
 
 
@@ -81,17 +75,9 @@ def asked(state: str | None, operation: str | None, before: UUID) -> tuple[str, 
     return chosen[0]
 
 
-@pytest.mark.parametrize("statistics", ["of an empty table", "of a few", "never taken", "vacuumed alone", "fresh"])
+@pytest.mark.parametrize("statistics", STATISTICS)
 def test_a_page_reads_what_it_shows_with_every_filter(filled: str, statistics: str) -> None:
-    if statistics == "never taken":
-        backlog.forget_statistics(filled)
-    with psycopg.connect(filled, autocommit=True) as connection:
-        if statistics == "of a few":
-            connection.execute("UPDATE pg_class SET reltuples = 5, relpages = 1 WHERE oid = 'idem.intents'::regclass")
-        if statistics == "vacuumed alone":
-            connection.execute("VACUUM idem.intents")
-        if statistics == "fresh":
-            connection.execute("ANALYZE idem.intents; ANALYZE idem.outbox; ANALYZE idem.idempotency_keys")
+    with planned(filled, statistics) as connection:
         (middle,) = connection.execute(
             "SELECT id FROM idem.intents WHERE tenant_id = 'small' ORDER BY id OFFSET 15000 LIMIT 1"
         ).fetchone() or (None,)
@@ -101,12 +87,8 @@ def test_a_page_reads_what_it_shows_with_every_filter(filled: str, statistics: s
                 nodes = explained.explain(connection, query, parameters)
             read = sum(node.read for node in nodes if "Scan" in node.kind and node.relation in ("intents", "outbox"))
             # A page of each of four states, and the rows themselves with what stands beside them.
-            assert read <= 8 * LIMIT, (
-                state,
-                operation,
-                before,
-                [(n.kind, n.read, n.text) for n in nodes if n.read > 500],
-            )
+            costly = [(n.kind, n.read, n.text) for n in nodes if n.read > 500]
+            assert read <= 8 * LIMIT, (state, operation, before, costly)
 
 
 @pytest.mark.parametrize("newest", [True, False])

@@ -7,15 +7,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_database import clone
-from schema import backlog, explained
+from schema import explained
+from tenants.filled import STATISTICS, planned
+from tenants.filled import filled as loaded
 
 from idem.outbox.api import intents, tenant_search
 from idem.outbox.operator import search
 
 ROWS = int(os.environ.get("IDEM_TEST_SEARCHED", "40000"))
 OFTEN, LIMIT, SCANNED = "often", 20, 200
-STATISTICS = ("of an empty table", "never taken", "vacuumed alone", "fresh")
 
 # Two of three intents have one label, one reference and one key; every other has its own.
 FILL = """
@@ -35,14 +35,7 @@ SELECT idem.uuid7(), 'discrepancy', 'object ' || n, '{}' FROM generate_series(1,
 
 @pytest.fixture(scope="module")
 def filled(server: str, template: str) -> Iterator[str]:
-    with clone(server, template) as url:
-        with psycopg.connect(url, autocommit=True) as own:
-            own.execute("SET session_replication_role = replica")
-            for table in ("intents", "dead_letters", "requests"):
-                own.execute(f"ALTER TABLE idem.{table} SET (autovacuum_enabled = off)")
-                own.execute(f"ANALYZE idem.{table}")
-            for statement in (FILL, LETTERS):
-                own.execute(statement.replace("%(rows)s", str(ROWS)))
+    with loaded(server, template, *(each.replace("%(rows)s", str(ROWS)) for each in (FILL, LETTERS))) as url:
         yield url
 
 
@@ -66,13 +59,7 @@ def asked() -> Iterator[tuple[str, str, dict[str, Any], int]]:
 
 @pytest.mark.parametrize("statistics", STATISTICS)
 def test_each_way_of_asking_reads_by_its_index(filled: str, statistics: str) -> None:
-    if statistics == "never taken":
-        backlog.forget_statistics(filled)
-    with psycopg.connect(filled, autocommit=True) as connection:
-        if statistics == "vacuumed alone":
-            connection.execute("VACUUM idem.intents")
-        if statistics == "fresh":
-            connection.execute("ANALYZE")
+    with planned(filled, statistics) as connection:
         for name, statement, parameters, most in asked():
             with connection.transaction(force_rollback=True):
                 nodes = explained.explain(connection, statement, parameters)

@@ -5,10 +5,12 @@ import re
 import typing
 from typing import Any
 
+import psycopg
 import pytest
 from fix_desk import Desk
 from fix_settings import with_constants
 from fix_spine import Spine
+from fix_tables import Tables
 from fix_waiting import until
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
@@ -32,15 +34,10 @@ def of(database: Database) -> TenantLimits:
 
 
 async def total(database: Database) -> tuple[int, int, int]:
-    async with database.connection() as connection:
-        row = await (await connection.execute(SUM)).fetchone()
-    assert row is not None
-    return row
+    return tuple((await Tables(database).one(SUM)).values())
 
 
 def test_every_count_has_its_column_and_its_choice(db_url: str) -> None:
-    import psycopg
-
     with psycopg.connect(db_url) as connection:
         cursor = connection.execute("SELECT * FROM idem.tenant_usage")
         assert cursor.description is not None
@@ -58,11 +55,9 @@ async def test_each_kind_is_written_as_itself(database: Database, what: TenantCo
     await counts.flush()
     counts.count("t", what)
     await counts.flush()
-    async with database.connection() as connection:
-        row = await (await connection.execute("SELECT to_jsonb(u) FROM idem.tenant_usage u")).fetchone()
-    assert row is not None
-    assert {name: n for name, n in row[0].items() if name not in ("tenant_id", "hour") and n} == {what.value: 4}
-    assert row[0]["hour"].endswith(":00:00+00:00")
+    row = await Tables(database).value("SELECT to_jsonb(u) FROM idem.tenant_usage u")
+    assert {name: n for name, n in row.items() if name not in ("tenant_id", "hour") and n} == {what.value: 4}
+    assert row["hour"].endswith(":00:00+00:00")
 
 
 async def test_all_tenants_are_written_in_one_statement(counted: Any) -> None:
@@ -113,7 +108,7 @@ async def test_an_outage_keeps_the_counts_for_a_later_write(counted: Any, outage
         with capture_logs() as lines, outage():
             for _ in range(4):
                 counts.count("t", TenantCounter.MISMATCH)
-            await until(lambda: told(lines))
+            await until(lambda: any(line["event"] == "database_away" for line in lines))
             counts.count("t", TenantCounter.MISMATCH)
             await asyncio.sleep(1)
             assert len([line for line in lines if line["event"] == "database_away"]) == 1
@@ -123,10 +118,6 @@ async def test_an_outage_keeps_the_counts_for_a_later_write(counted: Any, outage
     finally:
         stop.set()
         await asyncio.wait_for(running, 30)
-
-
-async def told(lines: Any) -> bool:
-    return any(line["event"] == "database_away" for line in lines)
 
 
 async def test_what_was_counted_last_is_written_at_the_end(database: Database) -> None:
@@ -226,11 +217,10 @@ async def test_top_is_about_a_time(desk: Desk, database: Database) -> None:
 
 async def test_hours_past_their_time_are_deleted_in_batches(spine: Spine, database: Database) -> None:
     await fill(database)
-    async with database.connection() as connection:
-        await connection.execute(
-            "INSERT INTO idem.tenant_usage (tenant_id, hour) SELECT 't', date_trunc('hour', now(), 'UTC')"
-            " - interval '31 days' - n * interval '1 hour' FROM generate_series(1, 250) AS n"
-        )
+    await spine.execute(
+        "INSERT INTO idem.tenant_usage (tenant_id, hour) SELECT 't', date_trunc('hour', now(), 'UTC')"
+        " - interval '31 days' - n * interval '1 hour' FROM generate_series(1, 250) AS n"
+    )
     done = await Sweeper(database, spine.catalogue, with_constants(SweeperSettings(), batch=100)).run_once()
     assert done.tenant_hours == 250
     assert (await total(database))[2] == 4

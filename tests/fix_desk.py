@@ -107,6 +107,16 @@ class Desk:
         )
         return UUID(str(row["id"]))
 
+    async def buried(self, status: str, reason: str, key: str = "k") -> tuple[UUID, UUID]:
+        """An intent in this status, e.g. `unknown`, and its open dead letter."""
+        intent = await getattr(self, status)(key)
+        return intent, await self.bury(intent, reason)
+
+    async def rejected(self, key: str = "k") -> tuple[UUID, UUID]:
+        """An intent that the provider has refused, and its dead letter."""
+        intent = await self.held(key)
+        return intent, await self.letter(intent, "rejected")
+
     async def close(self, letter: UUID) -> None:
         """As `idem dlq resolve --as closed`."""
         row = await self.spine.one(

@@ -1,7 +1,7 @@
 """Calling a payment off by its key, and 500s that a key keeps, in the bank's own API."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fix_waiting import until_it_holds
@@ -52,11 +52,10 @@ def test_a_tombstone_stops_what_comes_later(open_bank, pay, cancel, log_path):
 @pytest.mark.parametrize(("tombstones", "effects"), [(False, 1), (True, 0)])
 def test_what_is_still_in_flight(open_bank, pay, cancel, tombstones, effects):
     bank = open_bank(cancel=CancelByKey(tombstones=tombstones))
-    slow = threading.Thread(target=lambda: pay(bank, "k", fault="stall_before_acting:0.6"))
-    slow.start()
-    until_it_holds(lambda: bank.log.sends())
-    assert cancel(bank, "k").status_code == 200
-    slow.join()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(pay, bank, "k", fault="stall_before_acting:0.6")
+        until_it_holds(lambda: bank.log.sends())
+        assert cancel(bank, "k").status_code == 200
     assert len(bank.log.effects()) == effects
 
 

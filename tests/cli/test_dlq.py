@@ -72,8 +72,7 @@ async def test_show_tells_everything_and_what_can_be_done(desk: Desk) -> None:
 
 
 async def test_show_has_neither_credentials_nor_params_unless_asked(desk: Desk) -> None:
-    intent = await desk.held("k")
-    letter = await desk.letter(intent, "rejected")
+    _, letter = await desk.rejected()
     plain = (await desk.cli("dlq", "show", letter, "--json")).out
     assert "keyed-token" not in plain and '"amount": 100' not in plain and "params" not in plain
     asked = (await desk.cli("dlq", "show", letter, "--params", "--json")).data
@@ -90,8 +89,7 @@ async def test_integers_keep_every_digit(desk: Desk) -> None:
 
 
 async def test_the_preview_comes_before_the_question_and_names_the_database(desk: Desk) -> None:
-    intent = await desk.held("k")
-    letter = await desk.letter(intent, "rejected")
+    intent, letter = await desk.rejected()
     result = await desk.cli("dlq", "redrive", letter, *WHY, answer="n\n")
     refused(result, "environment test, database", "sends it again", "Do it?", "nothing was changed")
     assert await desk.state(intent) == ("failed_retryable", "held")
@@ -100,15 +98,13 @@ async def test_the_preview_comes_before_the_question_and_names_the_database(desk
 
 
 async def test_where_nobody_can_answer_nothing_is_done(desk: Desk) -> None:
-    intent = await desk.held("k")
-    letter = await desk.letter(intent, "rejected")
+    intent, letter = await desk.rejected()
     refused(await desk.cli("dlq", "redrive", letter, *WHY), "--yes")
     assert await desk.state(intent) == ("failed_retryable", "held")
 
 
 async def test_resolve_as_completed_renders_the_answer_of_the_configured_operation(desk: Desk) -> None:
-    intent = await desk.unknown("k")
-    letter = await desk.bury(intent, "reconcile_exhausted")
+    intent, letter = await desk.buried("unknown", "reconcile_exhausted")
     result = await desk.cli(
         "dlq", "resolve", letter, "--as", "completed", "--reference", "pay_7", "--provider-status", "succeeded", *WHY,
         "--unchecked", "--yes", "--json",
@@ -124,8 +120,7 @@ async def test_resolve_as_completed_renders_the_answer_of_the_configured_operati
 
 
 async def test_resolve_takes_an_answer_from_a_file(desk: Desk, tmp_path: Path) -> None:
-    intent = await desk.unknown("k")
-    letter = await desk.bury(intent, "not_settleable")
+    intent, letter = await desk.buried("unknown", "not_settleable")
     file = tmp_path / "answer.json"
     await asyncio.to_thread(file.write_text, '{"by": "hand"}')
     options = ("--as", "completed", "--outcome", "refused", "--answer", file, "--answer-status", "422")
@@ -150,8 +145,7 @@ async def test_resolve_as_failed_retryable_obeys_the_quiet_time(desk: Desk) -> N
 
 
 async def test_a_resolved_entry_still_leads_to_its_redrive(desk: Desk) -> None:
-    intent = await desk.unknown("k")
-    letter = await desk.bury(intent, "reconcile_exhausted")
+    intent, letter = await desk.buried("unknown", "reconcile_exhausted")
     await desk.cli("dlq", "resolve", letter, "--as", "failed_retryable", *WHY, "--yes")
     again = await desk.cli("dlq", "resolve", letter, "--as", "failed_retryable", *WHY, "--yes")
     refused(again, "is already resolved: resolved_failed", "grace")
@@ -177,8 +171,7 @@ async def test_closing_and_discarding(desk: Desk) -> None:
 
 async def test_what_moved_between_preview_and_answer_is_refused(desk: Desk) -> None:
     """The person reads the preview while the client's retry takes the intent up again."""
-    intent = await desk.unknown("k")
-    letter = await desk.bury(intent, "reconcile_exhausted")
+    intent, letter = await desk.buried("unknown", "reconcile_exhausted")
     other = {"version": await desk.version(intent)}
 
     def meanwhile(question: str, *, yes: bool) -> None:
@@ -192,8 +185,7 @@ async def test_what_moved_between_preview_and_answer_is_refused(desk: Desk) -> N
 
 
 async def test_a_live_lease_is_refused(desk: Desk) -> None:
-    intent = await desk.live("k")
-    letter = await desk.bury(intent, "handler_failed")
+    intent, letter = await desk.buried("live", "handler_failed")
     refused(await desk.cli("dlq", "redrive", letter, *WHY, "--yes"), "a call is in progress", "worker-1")
     refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "a call is in progress")
 
@@ -278,16 +270,14 @@ async def test_intents_cancel_previews_and_cancels(desk: Desk) -> None:
 
 
 async def test_another_reference_than_the_providers_own_warns_and_opens_a_possible_duplicate(desk: Desk) -> None:
-    intent = await desk.awaiting("k")
-    letter = await desk.bury(intent, "pending_too_long")
+    intent, letter = await desk.buried("awaiting", "pending_too_long")
     order = ("dlq", "resolve", letter, "--as", "completed", "--reference", "pay_7", "--unchecked", *WHY, "--yes")
     await desk.cli(*order, code=0, err="WARNING: the recorded provider reference is pay_9")
     assert await desk.spine.letters(intent) == ["possible_duplicate"]
 
 
 async def test_an_end_without_a_reference_warns_of_no_second_one(desk: Desk) -> None:
-    intent = await desk.awaiting("k")
-    letter = await desk.bury(intent, "conflict")
+    intent, letter = await desk.buried("awaiting", "conflict")
     order = ("dlq", "resolve", letter, "--as", "completed", "--outcome", "refused", "--unchecked", *WHY, "--yes")
     result = await desk.cli(*order)
     assert result.code == 0 and await desk.state(intent) == ("completed", None)
@@ -295,8 +285,7 @@ async def test_an_end_without_a_reference_warns_of_no_second_one(desk: Desk) -> 
 
 
 async def test_to_close_a_conflict_of_a_row_that_is_still_asked_about_ends_nothing_and_says_so(desk: Desk) -> None:
-    intent = await desk.awaiting("k")
-    letter = await desk.bury(intent, "conflict")
+    intent, letter = await desk.buried("awaiting", "conflict")
     result = await desk.cli("dlq", "resolve", letter, "--as", "closed", *WHY, "--yes")
     assert result.code == 0 and await desk.state(intent) == ("in_progress", "awaiting")
     assert "the next contradiction opens another entry. To end it: resolve --as completed" in result.err
@@ -313,8 +302,7 @@ async def test_after_a_restore_nothing_at_rest_is_redriven(desk: Desk) -> None:
 
 
 async def test_a_new_provider_key_waits_until_nothing_sent_can_act(desk: Desk) -> None:
-    intent = await desk.held("k")
-    letter = await desk.letter(intent, "rejected")
+    intent, letter = await desk.rejected()
     order = ("dlq", "redrive", letter, "--new-provider-key", *WHY, "--yes")
     before = await desk.spine.row(intent)
     refused(await desk.cli(*order), "a new provider key only after", "may still act")

@@ -267,8 +267,7 @@ async def test_a_late_proof_of_something_else_opens_a_conflict_and_leaves_the_op
 
 
 async def test_the_letter_that_is_resolved_is_closed_even_where_a_proof_would_not_close_it(desk: Desk) -> None:
-    intent = await desk.unknown("k")
-    letter = await desk.bury(intent, "conflict")
+    intent, letter = await desk.buried("unknown", "conflict")
     await desk.act("resolve_completed", intent, letter=letter)
     assert await desk.spine.letters(intent) == []
     row = await desk.spine.one("SELECT * FROM idem.dead_letters WHERE id = %(l)s", l=letter)

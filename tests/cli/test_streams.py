@@ -2,12 +2,9 @@
 
 import json
 import os
-import pty
 import re
-import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +13,7 @@ import layers
 import pytest
 import typer.main
 from fix_desk import Desk
+from fix_terminal import on_a_terminal
 
 from idem.cli import main as program
 from idem.cli.base.output import text
@@ -230,35 +228,14 @@ def test_no_character_that_acts_is_left() -> None:
     assert "\x1b" not in safe("\x1b]0;title\x07 \x1bc \x1b(0 \x1b[5i \x1b[6n")
 
 
-def on_a_terminal(arguments: tuple[str, ...], environment: dict[str, str]) -> bytes:
-    """What a command writes to a terminal."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "idem.cli.main", *arguments], stdin=theirs, stdout=theirs, stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", **environment},
-    ) as process:  # fmt: skip
-        os.close(theirs)
-        written = bytearray()
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            if select.select([ours], [], [], 0.2)[0]:
-                try:
-                    data = os.read(ours, 65536)
-                except OSError:
-                    break
-                written += data
-            elif process.poll() is not None:
-                break
-    os.close(ours)
-    return bytes(written)
-
-
 @pytest.mark.process
 async def test_no_color_is_obeyed(desk: Desk) -> None:
     await desk.held("k1")
-    assert re.search(rb"\x1b\[[0-9;]*3[0-9]", on_a_terminal(("doctor",), desk.environment)), "it has colours otherwise"
+    assert re.search(rb"\x1b\[[0-9;]*3[0-9]", on_a_terminal(("doctor",), desk.environment)[0]), (
+        "it has colours otherwise"
+    )
     for path in (("doctor",), ("status",), ("dlq", "list"), ("sweeper", "run", "--once", "--log-level", "debug")):
-        written = on_a_terminal(path, desk.environment | {"NO_COLOR": "1"})
+        written, _ = on_a_terminal(path, desk.environment | {"NO_COLOR": "1"})
         assert not re.search(rb"\x1b\[[0-9;]*[34][0-9]", written), (path, written)
 
 

@@ -1,19 +1,15 @@
 """Tables fit into the terminal at every width: no word and no id is cut, and what a person reads can be typed."""
 
 import asyncio
-import fcntl
 import os
-import pty
 import random
 import re
-import struct
-import sys
-import termios
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from fix_desk import Desk
+from fix_terminal import on_a_terminal
 
 from idem.cli.base.tables import NARROW, lines, paragraph
 from idem.outbox.operator.id_prefixes import Prefix
@@ -83,25 +79,8 @@ def test_what_is_no_beginning_of_an_id_is_a_usage_error(text: str) -> None:
 
 async def screen(desk: Desk, width: int, *arguments: str) -> str:
     """What a command draws on a real terminal of this width."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "idem.cli.main", *arguments, env=environment | desk.environment,
-        stdin=theirs, stdout=theirs, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            part = await asyncio.to_thread(os.read, ours, 65536)
-        except OSError:  # how Linux says that the other end is closed
-            break
-        if not part:
-            break
-        shown += part
-    os.close(ours)
-    assert await asyncio.wait_for(process.wait(), 60) == 0, shown
+    shown, code = await asyncio.to_thread(on_a_terminal, arguments, desk.environment, width)
+    assert code == 0, shown
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n")
 
 

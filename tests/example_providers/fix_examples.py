@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from idem.outbox.domain.contract import Response
+from idem.outcomes import Pending, Refused, Succeeded
 from idem.sending import Question
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "providers"
@@ -13,6 +14,12 @@ NAMES = ("adyen", "checkout", "gocardless", "paypal", "square")
 TOKEN_FILE = "/run/secrets/paypal_token"
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 SENT_AT = 1796000000.0
+PSP, REFUND = "NC6HT9CRT65ZGN82", "KHQC5N7G84BLNK43"
+ORDER, PAYPAL_REFUND = "5O190127TN364715T", "1JU08902781691411"
+SQUARE = "GQTFp1ZlXdpoW4o6eGiZhbjosiDFf"
+SQUARE_REFUND = "UNOE3kv2BZwqHlJ830RCt5YCuaB_xVteEWVFkXDvKN1ddidfJWipt8p9whmElKT5mZtJ7wZ"
+PAY, ACTION, PM = "pay_mbabizu24mvu3mela5njyhpit4", "act_fd3h6evhpn3uxdoqbuu3lqnqbm", "PM000000000001"
+"""References in the recorded shapes."""
 ENV = {
     "ADYEN_API_KEY": "adyen-key",
     "ADYEN_HMAC_KEY": "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056",
@@ -51,6 +58,13 @@ def response(provider: str, kind: str, name: str) -> Response:
     body = shape["body"]
     headers = {header.lower(): value for header, value in shape["headers"].items()}
     return Response(shape["status"], headers, body.encode() if isinstance(body, str) else json.dumps(body).encode())
+
+
+def bare(said: Any) -> Any:
+    """An outcome or a look without its fields."""
+    if isinstance(said, Succeeded):
+        return Succeeded(said.reference, said.status, interim=said.interim)
+    return type(said)(said.reference, said.status) if isinstance(said, Refused | Pending) else said
 
 
 def question(reference: str | None = None, path: str = "/payments") -> Question:

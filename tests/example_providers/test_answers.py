@@ -3,20 +3,31 @@
 import json
 
 import pytest
-from example_providers.fix_examples import KEY, NAMES, RECORDED, response
+from example_providers.fix_examples import (
+    ACTION,
+    KEY,
+    NAMES,
+    ORDER,
+    PAY,
+    PAYPAL_REFUND,
+    PM,
+    PSP,
+    RECORDED,
+    REFUND,
+    SQUARE,
+    SQUARE_REFUND,
+    bare,
+    response,
+)
 
 from idem.outbox.config import Configuration
 from idem.outbox.domain.contract import Response
 from idem.outbox.domain.provider import Provider
 from idem.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 
-PSP, REFUND = "NC6HT9CRT65ZGN82", "KHQC5N7G84BLNK43"
-ORDER, PAYPAL_REFUND = "5O190127TN364715T", "1JU08902781691411"
-SQUARE = "GQTFp1ZlXdpoW4o6eGiZhbjosiDFf"
-SQUARE_REFUND = "UNOE3kv2BZwqHlJ830RCt5YCuaB_xVteEWVFkXDvKN1ddidfJWipt8p9whmElKT5mZtJ7wZ"
-PAY, ACTION, PM = "pay_mbabizu24mvu3mela5njyhpit4", "act_fd3h6evhpn3uxdoqbuu3lqnqbm", "PM000000000001"
-
 CONFIG, REQUEST = NotExecuted("config"), NotExecuted("request")
+USUAL = {"invalid": REQUEST, "unauthorised": CONFIG, "not_found": REQUEST, "internal": Ambiguous()}
+LIMITING = {**USUAL, "limited": Ambiguous()}
 
 SAID: dict[str, dict[str, Outcome]] = {
     "adyen": {
@@ -29,10 +40,7 @@ SAID: dict[str, dict[str, Outcome]] = {
         "in_progress_422": Ambiguous(),
         "in_progress_409": Ambiguous(),
         "store_unavailable": Ambiguous(),
-        "invalid": REQUEST,
-        "unauthorised": CONFIG,
-        "not_found": REQUEST,
-        "internal": Ambiguous(),
+        **USUAL,
     },
     "adyen_refunds": {"refund_received": Pending(REFUND, "received"), "in_progress_422": Ambiguous()},
     "paypal_orders": {
@@ -48,11 +56,7 @@ SAID: dict[str, dict[str, Outcome]] = {
         "id_used": Ambiguous(),
         "duplicate_invoice": Ambiguous(),
         "instrument_declined": Refused(None),
-        "invalid": REQUEST,
-        "unauthorised": CONFIG,
-        "not_found": REQUEST,
-        "limited": Ambiguous(),
-        "internal": Ambiguous(),
+        **LIMITING,
     },
     "paypal_payments": {
         "refund_completed": Succeeded(PAYPAL_REFUND, "COMPLETED"),
@@ -70,11 +74,7 @@ SAID: dict[str, dict[str, Outcome]] = {
         "failed": Refused(SQUARE, None),
         "declined": Refused(None),
         "key_reused": Ambiguous(),
-        "invalid": REQUEST,
-        "unauthorised": CONFIG,
-        "not_found": REQUEST,
-        "limited": Ambiguous(),
-        "internal": Ambiguous(),
+        **LIMITING,
         "unavailable": Ambiguous(),
     },
     "square_refunds": {
@@ -89,11 +89,8 @@ SAID: dict[str, dict[str, Outcome]] = {
         "captured": Succeeded(PAY, "Captured"),
         "pending": Pending(PAY, "Pending"),
         "declined": Refused(PAY, "Declined"),
-        "invalid": REQUEST,
-        "unauthorised": CONFIG,
+        **LIMITING,
         "not_found": CONFIG,
-        "limited": Ambiguous(),
-        "internal": Ambiguous(),
         "bad_gateway": Ambiguous(),
     },
     "checkout_refunds": {"refund_accepted": Pending(ACTION), "invalid": REQUEST, "internal": Ambiguous()},
@@ -104,11 +101,7 @@ SAID: dict[str, dict[str, Outcome]] = {
         "created_already": Pending(PM, "idempotent_creation_conflict"),
         "other_conflict": Ambiguous(),
         "mandate_is_inactive": Refused(None),
-        "invalid": REQUEST,
-        "unauthorised": CONFIG,
-        "not_found": REQUEST,
-        "limited": Ambiguous(),
-        "internal": Ambiguous(),
+        **LIMITING,
     },
 }
 FIELDS = {
@@ -125,14 +118,6 @@ PAGES = [
     Response(status, {"content-type": "text/html"}, b"<html><h1>Bad gateway</h1></html>")
     for status in (200, 201, 404, 502)
 ]
-
-
-def bare(outcome: Outcome) -> Outcome:
-    if isinstance(outcome, Succeeded):
-        return Succeeded(outcome.reference, outcome.status, interim=outcome.interim)
-    if isinstance(outcome, Refused | Pending):
-        return type(outcome)(outcome.reference, outcome.status)
-    return outcome
 
 
 @pytest.mark.parametrize(
@@ -197,15 +182,5 @@ PARAMS = {
     "checkout_refunds": {"payment": "pay_1", "amount": 1000},
     "gocardless": {"amount": 1250, "currency": "EUR", "mandate": "MD000000000001", "order": "A-7"},
 }
-CARRIED = {
-    "adyen": 2,
-    "adyen_refunds": 2,
-    "paypal_orders": 2,
-    "paypal_payments": 2,
-    "square": 2,
-    "square_refunds": 2,
-    "checkout": 3,
-    "checkout_refunds": 2,
-    "gocardless": 2,
-}
+CARRIED = {**dict.fromkeys(PARAMS, 2), "checkout": 3}
 """Where a provider has room for it: the key's own place, and a reference or metadata that comes back."""

@@ -3,16 +3,26 @@
 import json
 
 import pytest
-from example_providers.fix_examples import KEY, RECORDED, question, recorded, response
+from example_providers.fix_examples import (
+    ACTION,
+    KEY,
+    ORDER,
+    PAY,
+    PAYPAL_REFUND,
+    PM,
+    RECORDED,
+    SQUARE,
+    SQUARE_REFUND,
+    bare,
+    question,
+    recorded,
+    response,
+)
 
 from idem.outbox.domain.contract import FrozenRequest, Response
 from idem.outbox.domain.provider import Provider
 from idem.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
 
-ORDER, PAYPAL_REFUND = "5O190127TN364715T", "1JU08902781691411"
-SQUARE = "GQTFp1ZlXdpoW4o6eGiZhbjosiDFf"
-SQUARE_REFUND = "UNOE3kv2BZwqHlJ830RCt5YCuaB_xVteEWVFkXDvKN1ddidfJWipt8p9whmElKT5mZtJ7wZ"
-PAY, ACTION, PM = "pay_mbabizu24mvu3mela5njyhpit4", "act_fd3h6evhpn3uxdoqbuu3lqnqbm", "PM000000000001"
 SINCE = "2026-11-30T00%3A48%3A20Z"
 """The first send, less the slack, as it stands in an address."""
 
@@ -68,12 +78,6 @@ FOUND: list[tuple[str, str | None, str, Look]] = [
     ("gocardless", None, "found", Pending(PM, "submitted")),
     ("gocardless", None, "nothing", Absent()),
 ]
-
-
-def bare(look: Look) -> Look:
-    if isinstance(look, Succeeded):
-        return Succeeded(look.reference, look.status, interim=look.interim)
-    return type(look)(look.reference, look.status) if isinstance(look, Refused | Pending) else look
 
 
 @pytest.mark.parametrize(("provider", "reference"), ASKED)

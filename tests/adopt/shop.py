@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from fastapi import Depends, FastAPI, Request, Response
 from fix_sql import driven
 from pydantic import BaseModel
-from sqlalchemy import ForeignKey, Integer, text
+from sqlalchemy import ForeignKey, Integer
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -93,4 +93,3 @@ TABLES = """
 CREATE TABLE orders (id uuid PRIMARY KEY, total integer NOT NULL);
 CREATE TABLE attempts (id uuid PRIMARY KEY, order_id uuid NOT NULL REFERENCES orders);
 """
-INSERT_ORDER = text("INSERT INTO orders VALUES (:id, 4200)")

@@ -126,8 +126,7 @@ async def on_record(desk: Desk, pid: int) -> bool:
 
 
 async def reaped(desk: Desk, pid: int) -> bool:
-    rows = await desk.spine.all("SELECT FROM idem.daemons WHERE pid = %(p)s AND ended_how = 'reaped'", p=pid)
-    return len(rows) == 1
+    return len(await desk.spine.all("SELECT FROM idem.daemons WHERE pid = %(p)s AND ended_how = 'reaped'", p=pid)) == 1
 
 
 async def test_ib_168_169_sigterm_finishes_what_runs_alone(desk: Desk, unused_tcp_port: int, linux: None) -> None:

@@ -23,9 +23,8 @@ def configured(configuration: Path, *changes: tuple[str, str]) -> None:
     for before, after in changes:
         assert before in text
         text = text.replace(before, after)
-    configuration.write_text(
-        text.replace('pause_allowance = "2m"', 'pause_allowance = "2m"\non_unsettleable="operator"')
-    )
+    pause = 'pause_allowance = "2m"'
+    configuration.write_text(text.replace(pause, f'{pause}\non_unsettleable="operator"'))
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,7 @@ async def test_asking_about_a_hint_carries_it_too(desk: Desk) -> None:
             assert await hooks.verdict(event(await hooks.key(intent), reference=reference)) == "hint"
             sent.clear()
             assert (await spine.reconcile()).events == 1
-    assert sent
-    assert traces(sent) == [(b"GET", TRACE.encode())] * len(sent)
+    assert sent and traces(sent) == [(b"GET", TRACE.encode())] * len(sent)
 
 
 async def test_an_operators_look_carries_it_too(spine: Spine) -> None:
@@ -84,8 +83,7 @@ async def test_an_operators_look_carries_it_too(spine: Spine) -> None:
         intent = spine.accepted(traceparent=TRACE)
         await unknown(spine, intent)
         await spine.run(confirmation.ask, spine.catalogue, intent, None)
-    assert sent
-    assert traces(sent) == [(b"GET", TRACE.encode())] * len(sent)
+    assert sent and traces(sent) == [(b"GET", TRACE.encode())] * len(sent)
 
 
 async def unknown(spine: Spine, intent: UUID) -> None:
@@ -103,8 +101,7 @@ async def test_a_contract_may_switch_it_off(spine: Spine) -> None:
         use(spine, traceparent=False)
         spine.accepted(traceparent=TRACE)
         await spine.work()
-    assert sent
-    assert traces(sent) == []
+    assert sent and traces(sent) == []
 
 
 @pytest.mark.parametrize(
@@ -126,5 +123,4 @@ async def test_what_is_not_of_that_form_is_neither_stored_nor_sent(spine: Spine)
             "traceparent": None
         }
         await spine.work()
-    assert sent
-    assert b"injected" not in b"".join(sent)
+    assert sent and b"injected" not in b"".join(sent)

@@ -172,6 +172,29 @@ def mocked() -> Iterator[Callable[[Answer], Mocked]]:
         yield provider
 
 
+class Resolving:
+    """Names in the hands of a test: what becomes of one, after so many seconds; nobody may blame the address."""
+
+    def __init__(self, address: Callable[[str], str], seconds: float = 0) -> None:
+        self._address, self._seconds = address, seconds
+
+    async def address(self, host: str) -> str:
+        await asyncio.sleep(self._seconds)
+        return self._address(host)
+
+    def failed(self, host: str, address: str) -> None:
+        raise AssertionError("the address is not to blame")
+
+
+def raising(error: BaseException | type[BaseException]) -> Callable[..., Any]:
+    """A function that raises this."""
+
+    def raises(*_: object) -> Any:
+        raise error
+
+    return raises
+
+
 @pytest.fixture
 async def dial() -> AsyncIterator[Callable[..., Awaitable[Any]]]:
     """`await dial(origin, request, **what_differs)`: a call with a stock client and a lease of a minute."""

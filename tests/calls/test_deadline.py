@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from calls.conftest import does
+from calls.conftest import Resolving, does, raising
 from fix_waiting import until
 
 from idem.outbox.calls.call_end import Lost, NotSent
@@ -98,14 +98,7 @@ async def test_a_call_cancelled_in_its_body_keeps_the_status(dial: Any, serve: A
 
 
 async def test_a_call_cancelled_before_it_reached_httpx_is_given_back(dial: Any) -> None:
-    class Hangs:
-        async def address(self, host: str) -> str:
-            await asyncio.sleep(30)
-            return host
-
-        def failed(self, host: str, address: str) -> None: ...
-
-    task = asyncio.create_task(dial("http://api.test", resolver=Hangs()))
+    task = asyncio.create_task(dial("http://api.test", resolver=Resolving(str, seconds=30)))
     await asyncio.sleep(0.05)
     task.cancel()
     result = await task
@@ -114,12 +107,6 @@ async def test_a_call_cancelled_before_it_reached_httpx_is_given_back(dial: Any)
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_the_end_of_the_process_is_passed_on(error: type[BaseException]) -> None:
-    class Interrupted:
-        async def address(self, host: str) -> str:
-            raise error
-
-        def failed(self, host: str, address: str) -> None: ...
-
     async def main() -> None:
         client = stock_client(ssl_context(), CONTRACT)
         try:
@@ -131,7 +118,7 @@ def test_the_end_of_the_process_is_passed_on(error: type[BaseException]) -> None
                 lease_ends=clock.boottime() + 60,
                 margin=0.5,
                 start=lambda: True,
-                resolver=Interrupted(),
+                resolver=Resolving(raising(error)),
             )
         finally:
             await client.aclose()

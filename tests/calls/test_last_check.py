@@ -9,6 +9,7 @@ from asyncio import selector_events
 from typing import Any
 
 import pytest
+from calls.conftest import Resolving
 
 from idem.outbox.calls.call_end import Lost, NotSent
 from idem.outbox.domain.contract import Contract, FrozenRequest, Response
@@ -70,15 +71,7 @@ async def test_a_lease_that_got_too_short_while_connecting_leaves_no_byte_on_the
 async def test_a_resolver_that_takes_most_of_the_lease_ends_in_a_give_back(dial: Any, drinking: Any, jump: Any) -> None:
     """Hazard 1: frozen while a name is resolved."""
 
-    class Frozen:
-        async def address(self, host: str) -> str:
-            jump(59)
-            return host
-
-        def failed(self, host: str, address: str) -> None:
-            raise AssertionError("the address is not to blame")
-
-    result = await dial(drinking.origin, resolver=Frozen())
+    result = await dial(drinking.origin, resolver=Resolving(lambda host: jump(59) and host))
     assert isinstance(result, NotSent) and result.given_back
     assert drinking.connections == 0
 
@@ -86,14 +79,7 @@ async def test_a_resolver_that_takes_most_of_the_lease_ends_in_a_give_back(dial:
 async def test_a_resolver_that_is_really_slow_costs_the_provider_nothing(dial: Any) -> None:
     """Hazard 1: the name's own time is limited, and its end is no unknown."""
 
-    class Slow:
-        async def address(self, host: str) -> str:
-            await asyncio.sleep(30)
-            return host
-
-        def failed(self, host: str, address: str) -> None: ...
-
-    result = await dial("http://api.test", resolver=Slow())
+    result = await dial("http://api.test", resolver=Resolving(str, seconds=30))
     assert isinstance(result, NotSent)
     assert (result.given_back, result.seen.error, result.seen.note) == (False, "TimeoutError", "no address")
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
-from calls.conftest import answers, does
+from calls.conftest import Resolving, answers, does, raising
 from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.errors import ConfigError
 from idem.outbox.calls.http_client import check_account, head, origin, outgoing
+from idem.outbox.calls.name_resolution import Resolver
 from idem.outbox.domain.contract import Account, FrozenRequest
 
 ACCOUNT = Account("main", "https://api.test", {"Authorization": "Bearer sk_secret"})
@@ -73,18 +74,12 @@ async def test_the_name_of_the_origin_is_in_host_sni_and_certificate_check(
     ours.sni_callback = lambda sock, name, context: names.append(name)
     server = await serve(answers, tls=ours)
     trusting = ssl.create_default_context(cafile=str(certificate))
-
-    class Fixed:
-        async def address(self, host: str) -> str:
-            return "127.0.0.1"
-
-        def failed(self, host: str, address: str) -> None: ...
-
-    result = await dial(f"https://api.test:{server.port}", tls=trusting, resolver=Fixed())
+    fixed = Resolver(lambda host: ["127.0.0.1"])
+    result = await dial(f"https://api.test:{server.port}", tls=trusting, resolver=fixed)
     assert result.complete
     assert names == ["api.test"]
     assert b"\r\nHost: api.test:%d\r\n" % server.port in server.full[0]
-    other = await dial(f"https://other.test:{server.port}", tls=trusting, resolver=Fixed())
+    other = await dial(f"https://other.test:{server.port}", tls=trusting, resolver=fixed)
     assert other.seen.note.startswith("no connection: Hostname mismatch")
     assert len(server.full) == 1
 
@@ -105,15 +100,8 @@ async def test_the_name_of_the_origin_is_in_host_sni_and_certificate_check(
 )
 async def test_what_cannot_be_sent_as_it_is_is_refused_before_anything_happens(dial: Any, request_: Any) -> None:
     """IB-081, IB-084: named, and without quoting a value."""
-
-    class Never:
-        async def address(self, host: str) -> str:
-            raise AssertionError
-
-        def failed(self, host: str, address: str) -> None: ...
-
     with pytest.raises(ConfigError) as refused:
-        await dial("https://api.test", request_, resolver=Never())
+        await dial("https://api.test", request_, resolver=Resolving(raising(AssertionError)))
     assert "sk_secret" not in str(refused.value)
 
 

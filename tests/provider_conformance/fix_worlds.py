@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,25 +53,16 @@ def ledger(text: str = LEDGER, **changes: Any) -> HttpProvider:
     return made
 
 
+@dataclass
 class Endpoint:
     """Takes the bank's deliveries as they come."""
 
-    def __init__(self) -> None:
-        self.taken: list[Signed] = []
-        self._open = contextlib.ExitStack()
-        self.url = ""
+    taken: list[Signed] = field(default_factory=list)
 
     def answer(self, asked: Asked) -> tuple[int, bytes]:
         headers = [(name.encode(), text.encode()) for name, text in asked.headers.items()]
         self.taken.append(Signed(headers, asked.body))
         return 200, b""
-
-    def __enter__(self) -> Endpoint:
-        self.url = self._open.enter_context(served(self.answer)) + "/"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
 
 
 class BankWorld(World):
@@ -130,9 +121,9 @@ def bank_world(
     """A bank with one account, and the provider pointed at it; `account` are members of the bank's `BankAccount`."""
     account = {"name": "main", "token": TOKEN, "lookup_lag": LAG, "webhook_secret": SECRET, **account}
     with ExitStack() as stack:
-        endpoint = stack.enter_context(Endpoint()) if webhooks else None
+        endpoint = Endpoint() if webhooks else None
         if endpoint is not None:
-            account["webhook_url"] = endpoint.url
+            account["webhook_url"] = stack.enter_context(served(endpoint.answer)) + "/"
         settings = BankSettings(durable=False, require_auth=True, accounts=(BankAccount(**account),))
         bank = stack.enter_context(Bank(settings).in_thread())
         way = stack.enter_context(Line(bank.url)) if line else None
@@ -143,8 +134,6 @@ def bank_world(
 
 def pointed(provider: HttpProvider, origin: str) -> HttpProvider:
     """The provider with all accounts at this origin."""
-    from dataclasses import replace
-
     accounts = {name: replace(each, origin=origin) for name, each in provider.accounts.items()}
     return replace(provider, accounts=accounts)
 

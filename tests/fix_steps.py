@@ -58,9 +58,11 @@ async def claim_due_row(spine: Spine, kind: str = "keyed", **more: Any) -> Looku
     return taken
 
 
-async def answered(spine: Spine, taken: LookupClaim, look: Any, seen: Seen | None = None) -> str:
+async def answered(
+    spine: Spine, taken: LookupClaim, look: Any, seen: Seen | None = None, how: Any = "look"
+) -> str:  # fmt: skip
     """Settle a take as if the provider had said this."""
-    found = asker.Answered("look", look, seen or Seen(200), sent=False)
+    found = asker.Answered(how, look, seen or Seen(200), sent=False)
     terms = spine.catalogue.require(taken.row.operation)
     became, _ = await settling.settle(spine.database, Renderer(), taken, found, terms)
     return became

@@ -92,14 +92,20 @@ class Tables:
     async def expect(self, intent: UUID, **expected: Any) -> None:
         """The row of this intent has these columns.
 
-        `state` is the intent's, `key` the state of its key, `letters` its open dead letters. A row that has left has
-        the status None.
+        `state` is the intent's, `key` the state of its key and `answer` the HTTP status stored there, `letters` its
+        open dead letters, `events` the types of its events, `proofs` the number of proofs that are stored for any call.
+        A row that has left has the status None.
         """
         found = await self.row_if_any(intent) or {"status": None}
         if "state" in expected:
             found["state"] = await self.value("SELECT state FROM idem.intents WHERE id = %(i)s", i=intent)
-        if "key" in expected:
-            found["key"] = (await self.key(intent))["state"]
+        if {"key", "answer"} & expected.keys():
+            key = await self.key(intent)
+            found |= {"key": key["state"], "answer": key["response_status"]}
         if "letters" in expected:
             found["letters"] = await self.letters(intent)
+        if "events" in expected:
+            found["events"] = await self.events(intent)
+        if "proofs" in expected:
+            found["proofs"] = await self.value("SELECT count(*) FROM idem.proofs")
         assert {name: found.get(name, "no row") for name in expected} == expected

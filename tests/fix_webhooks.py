@@ -88,6 +88,7 @@ class Hooks:
     desk: Desk
     url: str
     http: httpx.AsyncClient = field(repr=False)
+    endpoints: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack, repr=False)
 
     @property
     def spine(self) -> Spine:
@@ -110,6 +111,32 @@ class Hooks:
         assert answer.status_code == 200, answer.text
         assert answer.json()["event"] == id
         return str(answer.json()["verdict"])
+
+    async def change(self, **changes: Any) -> None:
+        """The provider `keyed` has other fields from now on: here, and at a new endpoint in place of this one."""
+        self.spine.change("keyed", **changes)
+        self.url = await self.endpoints.enter_async_context(serving(self.spine.url, self.spine.catalogue))
+        self.http.base_url = self.url
+
+    async def tell(
+        self, intent: UUID, verdict: str, status: str = "succeeded", reference: str = "pay_1", *, id: str = "evt_1",
+        **expected: Any,
+    ) -> None:  # fmt: skip
+        """Send an event about this call: what becomes of it, and what holds of the call then, as of `expect`."""
+        assert await self.verdict(event(await self.key(intent), status, reference), id) == verdict
+        await self.expect(intent, **expected)
+
+    async def expect(self, intent: UUID, stands: Any = None, *, id: str = "evt_1", **expected: Any) -> None:
+        """As of `Spine`; `stands` is the intent's state and its row's status, `verdict` what became of the event."""
+        if "verdict" in expected:
+            assert (await self.kept(id))["verdict"] == expected.pop("verdict")
+        await self.spine.expect(intent, **dict(zip(("state", "status"), stands or (), strict=False)), **expected)
+
+    async def lost(self, key: str = "k") -> tuple[UUID, str]:
+        """A call whose answer was lost though the bank has made the payment; its reference there."""
+        intent = await self.spine.sent(key, faults=["act_then_drop"])
+        await self.spine.expect(intent, state="unknown", status="unknown")
+        return intent, self.spine.bank.log.payments()[-1].id
 
     async def key(self, intent: UUID) -> str:
         """The provider key of an intent's call."""
@@ -162,7 +189,9 @@ async def hooking(desk: Desk, settings: EndpointSettings | None = None) -> Async
         serving(desk.spine.url, desk.spine.catalogue, settings) as url,
         httpx.AsyncClient(base_url=url, timeout=60, limits=KEPT, trust_env=False) as http,
     ):
-        yield Hooks(desk, url, http)
+        found = Hooks(desk, url, http)
+        async with found.endpoints:
+            yield found
 
 
 def free_port() -> int:

@@ -1,18 +1,16 @@
 """The spine with a bank that can be listed, and a ledger check over it as the command makes it."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
 from fix_spine import OUTCOME, PLACES, Spine
+from fix_waiting import stopping
 
 from idem.outbox.config.settings import ReconcilerSettings
-from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.providers.deployment_tag import DeploymentTag
-from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.outcome_rules import Condition, Rule, Says, statuses
 from idem.outbox.providers.pages import Paging
@@ -46,33 +44,15 @@ def listed(
     spine: Spine, *, limit: int = 100, horizon: float = 0.0, tag: DeploymentTag | None = TAG, **contract: Any
 ) -> None:
     """Let the bank behind `pay.keyed` be listed; the other provider is one that cannot be."""
-    keyed = spine.catalogue.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
-    rules = replace(
-        keyed.contract,
-        listed=True,
-        deployment="test",
-        lookup=replace(keyed.contract.lookup, horizon=horizon),
-        **contract,
-    )
-    change(spine, contract=rules, ledger=listing(limit), tag=tag, outcome=(*OUTCOME, CANCELED))
+    known = spine.provider("keyed").contract
+    lookup = replace(known.lookup, horizon=horizon)
+    rules = replace(known, listed=True, deployment="test", lookup=lookup, **contract)
+    spine.change("keyed", contract=rules, ledger=listing(limit), tag=tag, outcome=(*OUTCOME, CANCELED))
 
 
-def change(spine: Spine, **members: Any) -> None:
-    """Another contract for `keyed`."""
-    keyed = spine.catalogue.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
-    providers = {**spine.catalogue.providers, "keyed": replace(keyed, **members)}
-    spine.catalogue = Catalogue(spine.catalogue.environment, providers, spine.catalogue.operations)
-
-
-@asynccontextmanager
-async def reconciler(spine: Spine) -> AsyncIterator[Reconciler]:
-    one = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
-    try:
-        yield one
-    finally:
-        await one.close()
+def reconciler(spine: Spine) -> AbstractAsyncContextManager[Reconciler]:
+    """One that is closed at the end."""
+    return stopping(Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1))
 
 
 async def walk(spine: Spine, since: Since = HOUR, *, dry_run: bool = False) -> Checked:

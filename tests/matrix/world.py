@@ -16,11 +16,12 @@ from uuid import UUID, uuid4
 from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from fix_spine import operation
+from fix_sql import driven
+from fix_tables import Tables
 from fix_waiting import until
 from fix_webhooks import free_port, serving
 from matrix.cells import ORDERS, Cell
 from matrix.observed import Observed, Told
-from psycopg.rows import dict_row
 from sqlalchemy import create_engine
 
 from idem import Answer
@@ -37,7 +38,6 @@ from idem.outbox.worker.worker import Worker
 from idem.outcomes import Refused, Succeeded
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
-from idem.testing import stepping
 from idem.testing.bank import Bank, BankSettings, Received, RequestMatch, ScriptStep
 from idem.testing.bank.records import EndedRequest
 
@@ -47,10 +47,9 @@ still under way."""
 
 
 @dataclass
-class World:
+class World(Tables):
     """The handles of a run."""
 
-    database: Database
     bank: Bank
     catalogue: Catalogue
     acceptor: Acceptor
@@ -62,16 +61,11 @@ class World:
     shifted: float = 0.0
 
     def __post_init__(self) -> None:
-        self.engine = create_engine(self.url.replace("postgresql://", "postgresql+psycopg://"))
+        self.engine = create_engine(driven(self.url))
         settings = WorkerSettings(lease=30, margin=1, slots=8)
         self.worker = Worker(self.database, self.catalogue, settings)
         self.reconciler = Reconciler(self.database, self.catalogue, ReconcilerSettings(lease=30), slots=8, margin=1)
         self.sweeper = Sweeper(self.database, self.catalogue)
-
-    async def all(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
-        async with self.database.connection() as connection:
-            cursor = connection.cursor(row_factory=dict_row)
-            return await (await cursor.execute(sql, parameters)).fetchall()
 
     def ask(self, cell: Cell, key: str) -> Decision:
         """A client's request."""
@@ -109,8 +103,7 @@ class World:
 
     async def step(self, seconds: float) -> None:
         """Let time pass for rows and bank alike, then let every daemon do a pass."""
-        async with self.database.connection() as connection:
-            await stepping.advance(connection, seconds)
+        await self.advance(seconds)
         self.bank.shift_clock(seconds)
         self.shifted += seconds
         await until(self._delivered, "an event is not delivered")
@@ -165,14 +158,11 @@ class World:
             " AS keys, (SELECT r.outbox_id FROM idem.requests r WHERE r.intent_id = n.id LIMIT 1) AS row"
             " FROM idem.intents n"
         )
+        done = [r for r in rows if r["state"] == "completed"]
         heard = await asyncio.to_thread(
-            lambda: {
-                r["id"]: self.ask(self.intents[r["id"]], self.clients[r["id"]])
-                for r in rows
-                if r["state"] == "completed"
-            }
+            lambda: {r["id"]: self.ask(self.intents[r["id"]], self.clients[r["id"]]) for r in done}
         )
-        proven = {r["id"]: await self._prove_again(r) for r in rows if r["state"] == "completed"}
+        proven = {r["id"]: await self._prove_again(r) for r in done}
         after = await self._answers()
         told = [
             Told(
@@ -200,10 +190,9 @@ class World:
         verdicts = []
         terms = self.catalogue.require(row["operation"])
         for proof in (same, other):
-            async with self.database.connection() as connection:
-                found = StoredProof(uuid4(), "webhook", proof, Answer(201, b'{"again": true}'))
-                told = Evidence("webhook", "webhook", name(proof))
-                verdicts.append(await apply(connection, row["row"], found, told, terms))
+            found = StoredProof(uuid4(), "webhook", proof, Answer(201, b'{"again": true}'))
+            told = Evidence("webhook", "webhook", name(proof))
+            verdicts.append(await self.run(apply, row["row"], found, told, terms))
         return tuple(verdicts)
 
 

@@ -22,13 +22,7 @@ def pause(spine: Spine) -> Act:
 @pytest.fixture
 def resume(spine: Spine) -> Act:
     async def act(*what: str, provider: str = "keyed", account: str = "") -> Any:
-        return await spine.run(
-            pausing.resume,
-            provider,
-            account,
-            what or pausing.EVERYTHING,
-            by="grace",
-            reason="over",  # type: ignore[arg-type]
-        )
+        parts: Any = what or pausing.EVERYTHING
+        return await spine.run(pausing.resume, provider, account, parts, by="grace", reason="over")
 
     return act

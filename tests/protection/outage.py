@@ -14,15 +14,14 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
-import psycopg
 from fix_accept import Acceptor
 from fix_desk import run
+from fix_sql import driven, query
 from sqlalchemy import create_engine
 
 from idem.testing.bank import read_log
@@ -97,25 +96,9 @@ class Result:
     redrives: int
     letters: dict[str, int]
     late_sends: int
-    resends: int
     window_ended: float | None
     alarm_metric: float | None
     alarm_doctor: float | None
-    drained: float
-
-    def lines(self, times: Times) -> Iterator[str]:
-        """For people; seconds as they are meant."""
-        fall = 1 - self.during / self.before
-        yield f"factor {times.factor:g}: an outage of {times.outage:g} s took {times.of(times.outage):.1f} s"
-        yield f"provider a: {self.intents} intents, {self.completed} completed, {self.effects} effects at the bank"
-        yield f"redrives {self.redrives}, dead letters {self.letters or 'none'}, sends again {self.resends}"
-        yield f"sends after the replay window: {self.late_sends}"
-        yield f"drained {self.drained * times.factor:.0f} s after the provider came back"
-        if self.window_ended is not None:
-            for name, at in (("metric", self.alarm_metric), ("doctor", self.alarm_doctor)):
-                lead = "never" if at is None else f"{(self.window_ended - at) * times.factor:.0f} s before its end"
-                yield f"alarm of the replay window by {name}: {lead}"
-        yield f"provider b: {self.before:.1f} calls/s before, {self.during:.1f} during: {fall:+.1%} less"
 
 
 class World:
@@ -125,7 +108,7 @@ class World:
         self.folder, self.url, self.times = folder, url, times
         self.line = Line()
         self.environment = {"IDEM_CONFIG": str(folder / "idem.toml"), "IDEM_DATABASE_URL": url, "BANK_TOKEN": "token"}
-        self._engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+        self._engine = create_engine(driven(url))
         self._count = 0
         self._started: list[subprocess.Popen[str]] = []
         self.metrics = ""
@@ -156,12 +139,8 @@ class World:
                 self._count += 1
                 self._acceptor.accept(connection, "t", operation, f"k{self._count}", {"amount": 100})
 
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url) as connection:
-            return connection.execute(sql).fetchall()
-
     def left(self, provider: str) -> int:
-        return int(self.query(f"SELECT count(*) FROM idem.outbox WHERE provider = '{provider}'")[0][0])
+        return int(query(self.url, f"SELECT count(*) FROM idem.outbox WHERE provider = '{provider}'")[0][0])
 
     def _bank(self, stack: contextlib.ExitStack, name: str) -> str:
         retention = f"{self.times.of(self.times.retention):.3f}s"
@@ -247,20 +226,20 @@ async def outage(folder: Path, url: str, times: Times) -> Result:
         await asyncio.gather(feeding, watching)
         while await asyncio.to_thread(world.left, "a") and time.time() < back + 120:
             await asyncio.sleep(0.2)
-        drained = time.time() - back
-    return _result(world, seen, (began, broke, back), drained)
+    return _result(world, seen, (began, broke, back))
 
 
-def _result(world: World, seen: dict[str, float], at: tuple[float, float, float], drained: float) -> Result:
+def _result(world: World, seen: dict[str, float], at: tuple[float, float, float]) -> Result:
     began, broke, back = at
     window = world.times.of(world.times.window)
     done = [each.at for each in read_log(world.folder / "b.jsonl").requests]
     log = read_log(world.folder / "a.jsonl")
     unknown = [sent[0] for sent in world.line.sent.values() if broke <= sent[0] < back]
-    letters = world.query("SELECT reason, count(*) FROM idem.dead_letters GROUP BY reason")
-    ((intents, completed, redrives),) = world.query(
+    letters = query(world.url, "SELECT reason, count(*) FROM idem.dead_letters GROUP BY reason")
+    ((intents, completed, redrives),) = query(
+        world.url,
         "SELECT count(*), count(*) FILTER (WHERE state = 'completed'),"
-        " (SELECT count(*) FROM idem.evidence WHERE kind = 'redrive') FROM idem.intents WHERE provider = 'a'"
+        " (SELECT count(*) FROM idem.evidence WHERE kind = 'redrive') FROM idem.intents WHERE provider = 'a'",
     )
     return Result(
         before=sum(began <= each < broke for each in done) / (broke - began),
@@ -271,9 +250,7 @@ def _result(world: World, seen: dict[str, float], at: tuple[float, float, float]
         redrives=redrives,
         letters={str(reason): int(number) for reason, number in letters},
         late_sends=sum(later > sent[0] + window for sent in world.line.sent.values() for later in sent[1:]),
-        resends=sum(len(sent) - 1 for sent in world.line.sent.values()),
         window_ended=min(unknown) + window if unknown and min(unknown) + window < back else None,
         alarm_metric=seen.get("metric"),
         alarm_doctor=seen.get("doctor"),
-        drained=drained,
     )

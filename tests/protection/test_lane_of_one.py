@@ -2,8 +2,6 @@
 
 import asyncio
 import time
-from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -26,10 +24,6 @@ async def living(spine: Spine, kind: str = "reconciler") -> Life:
     return life
 
 
-async def change(spine: Spine, sql: str, **parameters: Any) -> None:
-    await spine.all(f"{sql} RETURNING 1", **parameters)
-
-
 async def test_sends_that_never_stop_leave_a_lane_of_one_to_a_question(spine: Spine) -> None:
     """A worker that claims again as soon as its call ends would keep every question out until nothing settles it."""
     await backlog(spine, unknown=1, pending=5)
@@ -41,27 +35,21 @@ async def test_sends_that_never_stop_leave_a_lane_of_one_to_a_question(spine: Sp
     assert len(await claim_due(spine, limit=100)) == 1
     assert await claim(spine, limit=100) == []
     await spine.advance(31)
-    await change(spine, "UPDATE idem.outbox SET available_at = now() + interval '1 h' WHERE status = 'unknown'")
+    await spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 h' WHERE status = 'unknown'")
     assert len(await claim(spine, limit=100)) == 1
 
 
-async def test_a_question_that_is_due_just_now_keeps_no_lane_of_one(spine: Spine) -> None:
-    await backlog(spine, unknown=1, pending=5)
-    await living(spine)
-    limited(spine, ONE)
-    assert len(await claim(spine, limit=100)) == 1
-
-
-@pytest.mark.parametrize("who", ["nobody", "worker", "silent", "ended"])
+@pytest.mark.parametrize("who", ["nobody", "worker", "silent", "ended", "nobody yet"])
 async def test_a_lane_of_one_is_kept_for_nobody_who_could_not_ask(spine: Spine, who: str) -> None:
+    """Nor for a question that is due just now."""
     await backlog(spine, unknown=1, pending=5)
     if who != "nobody":
         life = await living(spine, "worker" if who == "worker" else "reconciler")
         if who == "silent":
-            await change(spine, "UPDATE idem.daemons SET seen_at = now() - interval '31 s'")
+            await spine.execute("UPDATE idem.daemons SET seen_at = now() - interval '31 s'")
         if who == "ended":
             await spine.run(end_daemon, life.id, "clean")
-    await spine.advance(40)
+    await spine.advance(0 if who == "nobody yet" else 40)
     limited(spine, ONE)
     assert len(await claim(spine, limit=100)) == 1
 
@@ -75,17 +63,17 @@ async def test_a_row_that_a_proof_waits_for_keeps_nothing_free(spine: Spine) -> 
         "INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome, reference)"
         " SELECT id, intent_id, 'webhook', %(outcome)s, 'pay_1' FROM idem.outbox WHERE status = 'unknown'"
     )
-    await change(spine, proof, outcome="hint")
+    await spine.execute(proof, outcome="hint")
     assert await room(spine, 1, 1) == 0
     assert await room(spine, 10, 5) == 8
-    await change(spine, proof, outcome="pending")
+    await spine.execute(proof, outcome="pending")
     assert await room(spine, 1, 1) == 1
     assert await room(spine, 10, 5) == 10
 
 
 async def room(spine: Spine, concurrency: int, asking: int) -> int:
-    sql = "SELECT idem.lane_capacity('keyed', 'keyed', %(c)s, %(a)s, false, 100) AS n"
-    return int((await spine.one(sql, c=concurrency, a=asking))["n"])
+    sql = "SELECT idem.lane_capacity('keyed', 'keyed', %(c)s, %(a)s, false, 100)"
+    return int(await spine.value(sql, c=concurrency, a=asking))
 
 
 async def test_a_row_that_nobody_asks_about_does_not_stop_a_lane_of_one(spine: Spine) -> None:
@@ -95,7 +83,7 @@ async def test_a_row_that_nobody_asks_about_does_not_stop_a_lane_of_one(spine: S
     await spine.advance(700)
     seen: set[int] = set()
     for _ in range(60):
-        await change(spine, "UPDATE idem.daemons SET seen_at = now()")
+        await spine.execute("UPDATE idem.daemons SET seen_at = now()")
         seen.add(await room(spine, 1, 1))
         if seen == {0, 1}:
             return
@@ -103,18 +91,13 @@ async def test_a_row_that_nobody_asks_about_does_not_stop_a_lane_of_one(spine: S
     raise AssertionError(f"the lane is kept free, or never is: room {seen}")
 
 
-async def cancel_was_lost(spine: Spine) -> UUID:
-    """Its cancel left, and the answer did not come: the key is burned, the row unknown, the replay window open."""
+async def test_a_cancel_whose_answer_was_lost_is_repeated_and_the_key_not_sent_again(spine: Spine) -> None:
+    """The key is burned, the row unknown, the replay window open."""
     cancelling(spine, key=KEYED.key, order=("cancel_by_key", "replay"))
     intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"path": "/payments/cancel"}, ["act_then_drop"])
     await spine.reconcile(after=KEYED.flight_limit + 10)
     await spine.advance(KEYED.flight_limit * 2)
-    return intent
-
-
-async def test_a_cancel_whose_answer_was_lost_is_repeated_and_the_key_not_sent_again(spine: Spine) -> None:
-    intent = await cancel_was_lost(spine)
     await spine.expect(intent, status="unknown", key_burned=True, attempt=2)
     # A new attempt under the burned key.
     assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}

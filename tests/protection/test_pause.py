@@ -10,7 +10,7 @@ import pytest
 from fix_accept import Acceptor
 from fix_api import Client
 from fix_spine import KEYED, Spine, catalogue
-from fix_waiting import until
+from fix_waiting import running, until
 from inline import buying
 from producers.application import accept, synced
 
@@ -93,12 +93,12 @@ async def test_everything_paused_is_touched_by_nobody(spine: Spine, pause: Any) 
 async def test_paused_accept_refuses_what_is_new_and_answers_what_is_known(
     spine: Spine, pause: Any, resume: Any
 ) -> None:
+    """Applications answer StoreUnavailable with 503 already."""
+    assert issubclass(AcceptPaused, StoreUnavailable)
     done = await spine.sent("done")
     waiting = spine.accepted("waiting")
     await pause("accept", reason="queue too long")
-    with pytest.raises(
-        AcceptPaused, match=r"accept of provider keyed, account keyed is paused, by ada: queue too long"
-    ):
+    with pytest.raises(AcceptPaused, match="accept of provider keyed, account keyed is paused, by ada: queue too long"):
         spine.accept("new")
     assert isinstance(replay := spine.accept("done"), Replay) and replay.intent_id == done
     assert isinstance(known := spine.accept("waiting"), InProgress) and known.intent_id == waiting
@@ -106,13 +106,6 @@ async def test_paused_accept_refuses_what_is_new_and_answers_what_is_known(
     assert await spine.all("SELECT FROM idem.idempotency_keys WHERE idempotency_key = 'new'") == []
     await resume()
     assert isinstance(spine.accept("new"), Accepted)
-
-
-async def test_a_pause_of_accept_is_answered_like_any_store_that_cannot_take_it(spine: Spine, pause: Any) -> None:
-    """Applications answer StoreUnavailable with 503 already."""
-    await pause("accept")
-    with pytest.raises(StoreUnavailable):
-        spine.accept()
 
 
 async def test_retries_and_redrives_go_back_to_work_while_accept_is_paused(spine: Spine, pause: Any) -> None:
@@ -211,16 +204,8 @@ async def test_a_worker_that_runs_stops_at_once_does_not_spin_and_wakes_with_the
         return await claim(*arguments, **options)
 
     monkeypatch.setattr(claims, "claim", counted)
-    known = catalogue(spine.bank.url)
-    only = {name: each for name, each in known.operations.items() if name == "pay.keyed"}
-    worker = Worker(
-        spine.database,
-        type(known)(known.environment, known.providers, only),
-        WorkerSettings(lease=30, margin=1, poll=20),
-    )
-    stop = asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
-    try:
+    only = replace(spine.catalogue, operations={"pay.keyed": spine.catalogue.operations["pay.keyed"]})
+    async with running(Worker(spine.database, only, WorkerSettings(lease=30, margin=1, poll=20))):
         await pause("calls")
         for n in range(50):
             spine.accepted(f"k{n}")
@@ -232,9 +217,6 @@ async def test_a_worker_that_runs_stops_at_once_does_not_spin_and_wakes_with_the
         await until(spine.effects, seconds=10)  # long before the next poll
         # What a busy machine could not connect for in time waits for that.
         await until(lambda: spine.effects() == 50, seconds=60)
-    finally:
-        stop.set()
-        await running
 
 
 async def test_what_could_not_be_asked_about_is_due_when_it_is_resumed(spine: Spine, pause: Any, resume: Any) -> None:

@@ -1,11 +1,11 @@
 """Hazard 48: what a half-open lane tries first, where a payment that is cut off could not be sent again."""
 
 import asyncio
-import time
 from dataclasses import replace
 from typing import Any
 
 from fix_spine import KEYLESS, Spine
+from fix_waiting import running, until
 
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.values import clock
@@ -42,13 +42,8 @@ async def broken(spine: Spine, name: str) -> Worker:
 async def one_step(worker: Worker, spine: Spine, enough: int) -> list[str]:
     """The methods of the first calls that a running worker makes now."""
     before = len(spine.bank.log.requests)
-    stop = asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
-    until = time.monotonic() + 15
-    while len(spine.bank.log.requests) < before + enough and time.monotonic() < until:
-        await asyncio.sleep(0.02)
-    stop.set()
-    await running
+    async with running(worker):
+        await until(lambda: len(spine.bank.log.requests) >= before + enough, seconds=15)
     return [each.method for each in spine.bank.log.requests[before:]]
 
 

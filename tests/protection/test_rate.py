@@ -1,6 +1,5 @@
 """Calls a second of the whole fleet: counted at the bank, over processes that divide the rate by heartbeats."""
 
-import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 from fix_spine import KEYED, Spine
-from fix_waiting import until
+from fix_waiting import running, stopping, until
 
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.daemon import fleet
@@ -23,21 +22,20 @@ RATE = 20.0
 
 
 def limited(spine: Spine, **limits: Any) -> Catalogue:
-    known = spine.catalogue.providers["keyed"]
-    other = replace(known, contract=replace(KEYED, limits=Limits(**limits)))  # type: ignore[type-var]
+    known = replace(spine.provider("keyed"), contract=replace(KEYED, limits=Limits(**limits)))
     operations = {"pay.keyed": spine.catalogue.operations["pay.keyed"]}
-    return Catalogue(spine.catalogue.environment, {"keyed": other}, operations)
+    return Catalogue(spine.catalogue.environment, {"keyed": known}, operations)
 
 
 def worker(spine: Spine, catalogue: Catalogue) -> Worker:
     return Worker(spine.database, catalogue, WorkerSettings(lease=30, margin=1, poll=0.2))
 
 
-async def counted(worker: Worker, spine: Spine) -> None:
-    """What a heartbeat does."""
-    async with spine.database.connection() as connection:
-        await worker.life.beat(connection)
-        await worker.life.census.count(connection)
+async def counted(spine: Spine, *daemons: Worker) -> None:
+    """What a heartbeat of each does."""
+    for each in daemons:
+        await spine.run(each.life.beat)
+        await spine.run(each.life.census.count)
 
 
 def most(times: Sequence[float], seconds: float) -> int:
@@ -49,17 +47,11 @@ async def test_a_fleet_keeps_its_rate_and_uses_it(spine: Spine) -> None:
     catalogue = limited(spine, rate=RATE)
     for n in range(100):
         spine.accepted(f"k{n}")
-    stop = asyncio.Event()
     daemons = [worker(spine, catalogue) for _ in range(3)]
     reconciler = Reconciler(spine.database, catalogue, ReconcilerSettings(lease=30, interval=0.2), margin=1)
-    for each in daemons:
-        await counted(each, spine)
-    for each in daemons:
-        await counted(each, spine)
-    running = [asyncio.create_task(each.run(stop)) for each in (*daemons, reconciler)]
-    await until(lambda: spine.effects() >= 80)
-    stop.set()
-    await asyncio.gather(*running)
+    await counted(spine, *daemons, *daemons)
+    async with running(*daemons, reconciler):
+        await until(lambda: spine.effects() >= 80)
     times = [each.at for each in spine.bank.log.requests]
     assert len(times) >= 80
     # Each process may begin with one and save up a tenth of a second; a slow machine moves them together.
@@ -71,20 +63,17 @@ async def test_the_rate_is_divided_by_those_who_live(spine: Spine) -> None:
     catalogue = limited(spine, rate=RATE, lookup_share=0.25)
     first, second = worker(spine, catalogue), worker(spine, catalogue)
     third = Reconciler(spine.database, catalogue, ReconcilerSettings(lease=30))
-    await counted(first, spine)
-    await counted(second, spine)
-    await counted(first, spine)
+    await counted(spine, first, second, first)
     assert [each.lanes[0].lane.pacer.rate for each in (first, second)] == [RATE / 2, RATE / 2]
     async with spine.database.connection() as connection:
         await third.context.life.beat(connection)
         await third.context.life.census.count(connection)
         assert await fleet.serving(connection) == Serving(2, 1)
     assert third.lanes[0].lane.pacer.rate == pytest.approx(RATE / 4)
-    await counted(first, spine)
+    await counted(spine, first)
     assert first.lanes[0].lane.pacer.rate == pytest.approx(RATE * 3 / 8)
-    await spine.all("UPDATE idem.daemons SET seen_at = now() - interval '31 s' WHERE id = %(i)s RETURNING 1",
-                    i=second.life.id)  # fmt: skip
-    await counted(first, spine)
+    await spine.execute("UPDATE idem.daemons SET seen_at = now() - interval '31 s' WHERE id = %(i)s", i=second.life.id)
+    await counted(spine, first)
     assert first.lanes[0].lane.pacer.rate == pytest.approx(RATE * 3 / 4)
     await second.life.end(spine.database)
     for each in (first, second, third):
@@ -98,7 +87,7 @@ async def test_nobody_counts_where_no_rate_wants_it(spine: Spine, monkeypatch: p
     monkeypatch.setattr(fleet, "serving", never)
     for limits in ({}, {"rate": RATE, "processes": 4}):
         one = worker(spine, limited(spine, **limits))
-        await counted(one, spine)
+        await counted(spine, one)
         await one.close()
 
 
@@ -121,11 +110,9 @@ async def test_a_pass_of_reconcile_waits_for_its_tokens_and_leaves_nothing(spine
         spine.accepted(f"k{n}")
     await spine.work(faults=["drop_before_acting"] * 6)
     await spine.advance(10)
-    one = Reconciler(
-        spine.database, limited(spine, rate=8, lookup_share=0.5, processes=1), ReconcilerSettings(lease=30), margin=1
-    )
-    done = await one.run_once()
-    await one.close()
+    catalogue = limited(spine, rate=8, lookup_share=0.5, processes=1)
+    async with stopping(Reconciler(spine.database, catalogue, ReconcilerSettings(lease=30), margin=1)) as one:
+        done = await one.run_once()
     assert done.settled == {"replay:succeeded": 6}
     times = [each.at for each in spine.bank.log.requests][-6:]
     assert times[-1] - times[0] >= 4 / 4.0 * 0.9

@@ -166,15 +166,13 @@ def test_check(rolled_back: Connection, name: str, table: str, wrong: dict[str, 
 @pytest.mark.parametrize(("name", "table", "other"), TWICE, ids=lambda x: x if isinstance(x, str) else "")
 def test_unique(rolled_back: Connection, name: str, table: str, other: dict[str, Any]) -> None:
     rolled_back.execute("DELETE FROM idem.installation")
-    first: dict[str, Any] = {}
-    if name == "one_open_dead_letter_a_subject_and_reason":
-        first = {"intent_id": None, "subject": "bank: pay_1"}
-    if name == "one_dead_letter_a_discrepancy":
-        resolved = {"resolved_at": NOW, "resolution": "discarded", "resolved_by": "anna"}
-        first = {"intent_id": None, "subject": "theirs_only bank/main pay_1", "reason": "discrepancy"} | resolved
-    if name == "one_dead_letter_an_unmatched_event":
-        resolved = {"resolved_at": NOW, "resolution": "discarded", "resolved_by": "anna"}
-        first = {"intent_id": None, "webhook_event_id": shapes.ROW, "reason": "unmatched_webhook"} | resolved
+    resolved = {"intent_id": None, "resolved_at": NOW, "resolution": "discarded", "resolved_by": "anna"}
+    first: dict[str, Any] = {
+        "one_open_dead_letter_a_subject_and_reason": {"intent_id": None, "subject": "bank: pay_1"},
+        "one_dead_letter_a_discrepancy": resolved | {"subject": "theirs_only bank pay_1", "reason": "discrepancy"},
+        "one_dead_letter_an_unmatched_event": resolved
+        | {"webhook_event_id": shapes.ROW, "reason": "unmatched_webhook"},
+    }.get(name, {})
     shapes.plant(rolled_back, table, **{table: first})
     with pytest.raises(psycopg.errors.UniqueViolation) as caught:
         shapes.plant(rolled_back, table, **{table: first | other})

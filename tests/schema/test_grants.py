@@ -11,8 +11,9 @@ import psycopg
 import pytest
 from fix_accept import Acceptor
 from fix_desk import run
-from fix_spine import Spine, catalogue
+from fix_spine import Spine, catalogue, standing
 from fix_sql import query
+from fix_waiting import stopping
 from producers.application import accept, synced
 from schema.databases import Installed
 
@@ -24,7 +25,6 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.handlers.handler import handler
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.testing import stepping
-from idem.testing.bank import Bank, BankAccount, BankSettings
 
 Connection = psycopg.Connection[Any]
 
@@ -53,14 +53,10 @@ def session(installed: Installed, role: str) -> Iterator[Connection]:
 @pytest.fixture
 async def spine(installed: Installed, tmp_path: Path) -> AsyncIterator[Spine]:
     """The whole path: accepted as the producer, worked and looked at as the daemon."""
-    accounts = (BankAccount("keyed", "keyed-token"), BankAccount("keyless", "keyless-token", replay="none"))
-    settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, require_auth=True, accounts=accounts)
-    async with Bank(settings) as bank:
-        known = catalogue(bank.url)
-        database = Database(installed.url("daemon"), name="idem-test", size=8)
+    async with stopping(Database(installed.url("daemon"), name="idem-test", size=8)) as database:
         await database.open()
-        yield Spine(database, bank, known, Acceptor(known.operations, known.providers), installed.url("producer"))
-        await database.close()
+        async with standing(database, installed.url("producer"), tmp_path) as found:
+            yield found
 
 
 async def advance(installed: Installed, seconds: float) -> None:

@@ -2,18 +2,18 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
 from alembic.script import ScriptDirectory
-from fix_sql import query
+from fix_sql import engine_of, query
 from schema import revisions
 from schema.catalog import dump
 from schema.databases import ENVIRONMENT, new_database
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.migrations import inside, runner, statements
 
@@ -38,8 +38,7 @@ def test_from_nothing_every_way_makes_the_same(empty_database: str, upgraded: st
     if how == "command":
         runner.upgrade(empty_database, environment=ENVIRONMENT, scripts=scripts)
     elif how == "in their revision":
-        address = empty_database.replace("postgresql://", "postgresql+psycopg://", 1)
-        with create_engine(address, poolclass=NullPool).begin() as connection:
+        with engine_of(empty_database).begin() as connection:
             inside.apply(connection, ENVIRONMENT, scripts=scripts)
     else:
         offline = runner.offline_sql if how == "as our script" else inside.script
@@ -58,20 +57,10 @@ def test_a_revision_that_fails_leaves_nothing(db_url: str, tmp_path: Path) -> No
 
 def test_starters_at_once_take_turns_and_one_of_them_upgrades(db_url: str, upgraded: str, scripts: Path) -> None:
     """Each revision would fail a second time."""
-    done: list[runner.Schema] = []
-    starters = [
-        threading.Thread(
-            target=lambda: done.append(
-                runner.upgrade(db_url, environment=ENVIRONMENT, scripts=scripts, lock_timeout=60)
-            )
-        )
-        for _ in range(4)
-    ]
-    for starter in starters:
-        starter.start()
-    for starter in starters:
-        starter.join(120)
-    assert [schema.current for schema in done] == ["0002"] * 4
+    with ThreadPoolExecutor(4) as starters:
+        upgrade = partial(runner.upgrade, db_url, environment=ENVIRONMENT, scripts=scripts, lock_timeout=60)
+        done = [starters.submit(upgrade) for _ in range(4)]
+    assert [each.result().current for each in done] == ["0002"] * 4
     assert dump(db_url) == dump(upgraded)
 
 
@@ -121,9 +110,8 @@ def test_a_database_at_the_next_revision_is_left_alone_by_this_version(upgraded:
     before = dump(upgraded)
     with pytest.raises(runner.MigrationError, match=r"does not know .*0002.*the version of idem that created it"):
         runner.upgrade(upgraded, environment=ENVIRONMENT)
-    address = upgraded.replace("postgresql://", "postgresql+psycopg://", 1)
     with (
-        create_engine(address, poolclass=NullPool).connect() as connection,
+        engine_of(upgraded).connect() as connection,
         pytest.raises(runner.MigrationError, match="at revision 0002, which this version of idem does not know"),
     ):
         inside.apply(connection, ENVIRONMENT)

@@ -37,17 +37,13 @@ SELECT d.* FROM idem.accept('t', 'pay', %(key)s, 'v1:1', '{"amount": 1}', NULL, 
 
 
 def reserve(connection: Connection, key: str = "k", fingerprint: str = "v1:1") -> Any:
-    return (
-        connection.cursor(row_factory=namedtuple_row)
-        .execute(RESERVE, {"key": key, "fingerprint": fingerprint})
-        .fetchone()
-    )
+    cursor = connection.cursor(row_factory=namedtuple_row)
+    return cursor.execute(RESERVE, {"key": key, "fingerprint": fingerprint}).fetchone()
 
 
-def submit(connection: Connection, intent: UUID, key: str = "k") -> None:
-    connection.execute(
-        SUBMIT, {"intent": intent, "key": key, "provider_key": shapes.derived(connection, "t", "pay", key)}
-    )
+def submit(connection: Connection, intent: UUID, key: str = "k", statement: str = SUBMIT) -> None:
+    own = shapes.derived(connection, "t", "pay", key)
+    connection.execute(statement, {"intent": intent, "key": key, "provider_key": own})
 
 
 def complete(
@@ -60,6 +56,13 @@ def complete(
 def accept(connection: Connection, key: str = "k") -> Any:
     cursor = connection.cursor(row_factory=namedtuple_row)
     return cursor.execute(ACCEPT, {"key": key, "provider_key": shapes.derived(connection, "t", "pay", key)}).fetchone()
+
+
+@contextmanager
+def refused(connection: Connection, match: str) -> Iterator[pytest.ExceptionInfo[psycopg.errors.CheckViolation]]:
+    """What is tried in here is refused with these words, and the transaction goes on."""
+    with pytest.raises(psycopg.errors.CheckViolation, match=match) as caught, connection.transaction():
+        yield caught
 
 
 @dataclass
@@ -170,7 +173,7 @@ def test_hazard_66_reserve_without_submit_does_not_commit(bench: Bench, isolatio
 def test_hazard_75_set_constraints_makes_the_check_at_once(bench: Bench) -> None:
     with bench.open() as connection:
         decided = reserve(connection)
-        with pytest.raises(psycopg.errors.CheckViolation, match="nothing was submitted"), connection.transaction():
+        with refused(connection, "nothing was submitted"):
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         submit(connection, decided.intent_id)
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -280,10 +283,7 @@ def test_only_the_holder_of_a_reservation_submits_and_once(bench: Bench, what: s
         if what == "committed":
             connection.commit()
         for second_half in (submit, complete):
-            with (
-                pytest.raises(psycopg.errors.CheckViolation, match="this transaction holds no reservation") as caught,
-                connection.transaction(),
-            ):
+            with refused(connection, "this transaction holds no reservation") as caught:
                 second_half(connection, intent, key)
             assert caught.value.diag.constraint_name == "submitted_key_is_reserved"
         connection.rollback()
@@ -328,25 +328,19 @@ def test_hazard_47_what_no_caller_may_store_for_ever(bench: Bench, outcome: str,
     assert bench.counts() == NOTHING
 
 
-def test_hazard_66_a_key_at_rest_goes_back_to_work_inside_reserve(bench: Bench) -> None:
-    bench.rest(start_before=shapes.NOW)
+@pytest.mark.parametrize(("frozen", "status"), [(True, "pending"), (False, "unfrozen")])
+def test_hazard_66_a_key_at_rest_goes_back_to_work_inside_reserve(bench: Bench, frozen: bool, status: str) -> None:
+    """What was never rendered goes back to be rendered."""
+    bench.rest(frozen=frozen, start_before=shapes.NOW)
     with bench.open() as connection:
         again = reserve(connection)
-        assert (again.decision, again.status, again.due_in) == ("retrying", "pending", 0)
+        assert (again.decision, again.status, again.due_in) == ("retrying", status, 0)
         with bench.open() as other:  # nobody waits for the winner's transaction
             assert reserve(other).decision == "in_progress"
     row = bench.one("SELECT o.status, k.state, o.start_before > now() AS young FROM idem.outbox o"
                     " JOIN idem.idempotency_keys k USING (intent_id)")  # fmt: skip
-    assert row == ("pending", "in_progress", True)
-
-
-def test_a_row_that_was_never_rendered_goes_back_to_be_rendered(bench: Bench) -> None:
-    bench.rest(frozen=False)
-    with bench.open() as connection:
-        again = reserve(connection)
-        assert (again.decision, again.status) == ("retrying", "unfrozen")
-    assert bench.one("SELECT status FROM idem.outbox") == ("unfrozen",)
-    assert bench.one("SELECT to_status FROM idem.evidence WHERE kind = 'retried'") == ("unfrozen",)
+    assert row == (status, "in_progress", True)
+    assert bench.one("SELECT to_status FROM idem.evidence WHERE kind = 'retried'") == (status,)
 
 
 @pytest.mark.parametrize("how", [reserve, accept])
@@ -361,13 +355,10 @@ def test_nobody_but_its_own_transaction_sees_a_reservation(bench: Bench) -> None
     """Neither sweeper nor doctor need know of it: committed, there is none, and no UPDATE makes one."""
     with bench.open() as connection:
         decided = reserve(connection)
-        with psycopg.connect(bench.installed.url("daemon")) as daemon:
+        with bench.open(role="daemon") as daemon:
             assert daemon.execute("SELECT count(*) FROM idem.idempotency_keys").fetchone() == (0,)
         submit(connection, decided.intent_id)
-    with (
-        psycopg.connect(bench.installed.url("daemon")) as daemon,
-        pytest.raises(psycopg.errors.CheckViolation, match="refuses this UPDATE of idempotency_keys"),
-    ):
+    with bench.open(role="daemon") as daemon, refused(daemon, "refuses this UPDATE of idempotency_keys"):
         daemon.execute("UPDATE idem.idempotency_keys SET reserved = true")
 
 
@@ -375,10 +366,7 @@ def test_a_reserved_key_does_not_move_before_it_is_submitted(bench: Bench) -> No
     with bench.open(role="daemon") as connection:
         reserve(connection)
         for state in ("completed", "failed_retryable", "unknown"):
-            with (
-                pytest.raises(psycopg.errors.CheckViolation, match="refuses this UPDATE of idempotency_keys"),
-                connection.transaction(),
-            ):
+            with refused(connection, "refuses this UPDATE of idempotency_keys"):
                 shapes.update(connection, "idempotency_keys", **shapes.key_columns(state))
         connection.rollback()
 
@@ -387,12 +375,6 @@ def test_no_worker_ever_finds_an_operation_without_a_provider(bench: Bench) -> N
     with bench.open() as connection:
         decided = reserve(connection)
         with pytest.raises(psycopg.errors.CheckViolation, match="refuses this INSERT of outbox"):
-            connection.execute(
-                SUBMIT.replace("'p', 'a', 'https://p.test'", "'nobody', 'nobody', 'nobody://'"),
-                {
-                    "intent": decided.intent_id,
-                    "key": "k",
-                    "provider_key": shapes.derived(connection, "t", "pay", "k"),
-                },
-            )
+            nobodys = SUBMIT.replace("'p', 'a', 'https://p.test'", "'nobody', 'nobody', 'nobody://'")
+            submit(connection, decided.intent_id, statement=nobodys)
         connection.rollback()

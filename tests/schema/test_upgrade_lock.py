@@ -8,10 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 from fix_spine import Spine
+from fix_sql import engine_of, query
 from psycopg import sql
 from schema.databases import as_role, new_database
-from sqlalchemy import create_engine, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import text
 
 from idem.migrations import MigrationError, runner, upgrade_in, upgrade_lock
 from idem.migrations.inside import script
@@ -25,12 +25,6 @@ NAMED = r"pid {pid}, role {role}, application 'nightly report', connected since 
 
 
 @pytest.fixture
-def empty_database(server: str) -> Iterator[str]:
-    with new_database(server) as url:
-        yield url
-
-
-@pytest.fixture
 def holder(empty_database: str) -> Iterator[psycopg.Connection]:
     """Another session, which holds the lock of upgrades and does not give it back."""
     with psycopg.connect(empty_database, application_name="nightly report") as connection:
@@ -40,10 +34,6 @@ def holder(empty_database: str) -> Iterator[psycopg.Connection]:
 
 def named(holder: psycopg.Connection) -> str:
     return NAMED.format(pid=holder.info.backend_pid, role=re.escape(holder.info.user))
-
-
-def engine(url: str, driver: str = "psycopg"):  # type: ignore[no-untyped-def]
-    return create_engine(url.replace("postgresql://", f"postgresql+{driver}://", 1), poolclass=NullPool)
 
 
 def test_every_statement_that_takes_an_advisory_lock_gives_up_or_is_tried_here() -> None:
@@ -69,7 +59,7 @@ def test_an_upgrade_names_the_session_that_holds_its_turn(empty_database: str, h
 
 
 def test_a_revision_of_the_users_own_names_it_too(empty_database: str, holder: psycopg.Connection) -> None:
-    with engine(empty_database).begin() as connection:
+    with engine_of(empty_database).begin() as connection:
         connection.execute(text("CREATE TABLE public.orders (id integer)"))
         with pytest.raises(MigrationError, match=named(holder)):
             upgrade_in(connection, environment="test", lock_timeout=0.05)
@@ -104,13 +94,10 @@ def test_what_a_role_may_not_see_is_said(server: str) -> None:
                 unseen = "may not read pg_locks"
                 with pytest.raises(MigrationError, match=unseen):
                     runner.upgrade(as_role(url, owner), environment="test", lock_wait=0.05)
-                with engine(as_role(url, owner)).begin() as own, pytest.raises(MigrationError, match=unseen):
+                with engine_of(as_role(url, owner)).begin() as own, pytest.raises(MigrationError, match=unseen):
                     upgrade_in(own, environment="test", lock_timeout=0.05)
-                with (
-                    psycopg.connect(as_role(url, owner)) as own,
-                    pytest.raises(psycopg.errors.LockNotAvailable, match=unseen),
-                ):
-                    own.execute(script("test", 0.05))  # type: ignore[call-overload]
+                with pytest.raises(psycopg.errors.LockNotAvailable, match=unseen):
+                    query(as_role(url, owner), script("test", 0.05))
         finally:
             admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(owner)))
 
@@ -124,10 +111,7 @@ def test_a_session_of_idem_db_waits_for_no_lock_without_an_end(empty_database: s
 
 def test_what_sync_waits_for_needs_rights_to_hold(spine: Spine) -> None:
     """Every advisory lock is held by another session, and it goes on; a row of the operations is what it waits for."""
-    with (
-        psycopg.connect(spine.url) as other,
-        engine(spine.url).begin() as own,
-    ):
+    with psycopg.connect(spine.url) as other, engine_of(spine.url).begin() as own:
         other.execute("SELECT pg_advisory_lock(n) FROM generate_series(501219328, 501219344) AS n")
         done = sql_operations.sync(own, spine.catalogue.operations, spine.catalogue.providers)
         assert {each.what for each in done} == {"new"}

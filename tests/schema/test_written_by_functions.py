@@ -9,14 +9,12 @@ import pytest
 from adopt.shop import CONFIG, define
 from fix_accept import Acceptor
 from fix_spine import catalogue
-from fix_sql import query
+from fix_sql import engine_of, forced, query
 from producers.application import synced
 from schema import shapes
 from schema.databases import Installed
 from schema.shapes import CLAIM, INTENT, NOW, ROW, intent_columns, key_columns
-from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
 
 from idem import Answer
 from idem.decisions import Accepted, InProgress, NeedsOperator, Retrying
@@ -155,9 +153,7 @@ def test_a_producer_does_all_of_its_work_by_functions(installed: Installed, tmp_
     """The library over a role that may write no table: accept, retry, reserve, submit, complete, refuse, SQL."""
     known = catalogue("http://127.0.0.1:9")
     synced(installed.url("daemon"), known)
-    engine = create_engine(
-        installed.url("producer").replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool
-    )
+    engine = engine_of(installed.url("producer"))
     acceptor = Acceptor(known.operations, known.providers)
 
     def accepted() -> Any:
@@ -166,12 +162,12 @@ def test_a_producer_does_all_of_its_work_by_functions(installed: Installed, tmp_
 
     assert isinstance(accepted(), Accepted)
     assert isinstance(accepted(), InProgress)
-    with psycopg.connect(installed.superuser_url) as admin:
-        admin.execute(shapes.UNTRIGGERED)
-        admin.execute("UPDATE idem.outbox SET status = 'held'")
-        admin.execute("UPDATE idem.intents SET state = 'failed_retryable'")
-        admin.execute("UPDATE idem.idempotency_keys SET state = 'failed_retryable'")
-        admin.execute("INSERT INTO idem.dead_letters (intent_id, reason) SELECT id, 'rejected' FROM idem.intents")
+    forced(
+        installed.superuser_url,
+        "UPDATE idem.outbox SET status = 'held'; UPDATE idem.intents SET state = 'failed_retryable';"
+        "UPDATE idem.idempotency_keys SET state = 'failed_retryable';"
+        "INSERT INTO idem.dead_letters (intent_id, reason) SELECT id, 'rejected' FROM idem.intents",
+    )
     assert isinstance(accepted(), NeedsOperator)
     query(
         installed.superuser_url, "UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"

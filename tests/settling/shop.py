@@ -7,9 +7,7 @@ from uuid import UUID
 from fix_spine import KEYED, OUTCOME, PLACES, Spine
 
 from idem.outbox.domain.contract import CancelRule, Contract, LookupRule
-from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.providers.cancels import Cancel
-from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, HeaderCondition, Rule, Says, statuses
 from idem.outbox.values import json_pointer
 from idem.testing.bank import BankAccount as BankAccount
@@ -27,24 +25,17 @@ def use(
     kind: str = "keyed", operation: dict[str, Any] | None = None, **changes: Any,
 ) -> Contract:  # fmt: skip
     """The provider of this kind under another contract; `changes` are fields of the contract."""
-    provider = spine.catalogue.providers[kind]
-    assert isinstance(provider, HttpProvider)
+    provider = spine.provider(kind)
     contract = replace(contract or provider.contract, **changes)
     if not lookups:
         contract = replace(contract, lookup=NO_LOOKS)
-    changed = replace(
-        provider,
-        contract=contract,
-        lookups=provider.lookups if lookups else (),
+    spine.change(
+        kind, contract=contract, lookups=provider.lookups if lookups else (),
         outcome=(KEPT, VOIDED, *OUTCOME) if kept else (VOIDED, *OUTCOME),
         cancels=None if contract.cancel is None else CANCEL,
-    )
-    known: dict[str, OperationSpec] = dict(spine.catalogue.operations)
-    known[f"pay.{kind}"] = replace(known[f"pay.{kind}"], **(operation or {}))
-    spine.catalogue = replace(
-        spine.catalogue, providers={**spine.catalogue.providers, kind: changed}, operations=known
     )  # fmt: skip
-    spine.acceptor.operations, spine.acceptor.providers = known, spine.catalogue.providers
+    spine.operate(f"pay.{kind}", **(operation or {}))
+    spine.acceptor.operations, spine.acceptor.providers = spine.catalogue.operations, spine.catalogue.providers
     return contract
 
 
@@ -54,12 +45,21 @@ def cancelling(spine: Spine, *, tombstones: bool = False, **more: Any) -> Contra
     return use(spine, **{"key": key, "cancel": CancelRule(tombstones), "lookups": False, **more})
 
 
-def serve(spine: Spine, account: BankAccount) -> None:
+def keyed(spine: Spine, **changes: Any) -> None:
+    """The keyed provider has other fields from now on, for what is accepted too."""
+    spine.change("keyed", **changes)
+    spine.acceptor.providers = spine.catalogue.providers
+
+
+def account(spine: Spine, **changes: Any) -> None:
+    """The keyed account has other fields from now on."""
+    keyed(spine, accounts={"keyed": replace(spine.provider("keyed").accounts["keyed"], **changes)})
+
+
+def serve(spine: Spine, other: BankAccount) -> None:
     """Let the keyed provider be another account of the bank."""
-    spine.bank.add_account(account)
-    provider = spine.provider("keyed")
-    ours = replace(provider.accounts["keyed"], credentials={"authorization": f"Bearer {account.token}"})
-    spine.change("keyed", accounts={"keyed": ours})
+    spine.bank.add_account(other)
+    account(spine, credentials={"authorization": f"Bearer {other.token}"})
 
 
 def sends(spine: Spine) -> list[str | None]:
@@ -99,6 +99,13 @@ async def paid(spine: Spine, key: str, operation: str = "pay.keyed") -> None:
     intent = await spine.sent(key, operation=operation)
     assert (await spine.key(intent))["state"] == "completed"
     await spine.advance(60)
+
+
+async def stands(spine: Spine, intent: UUID, *why: str, letter: str = "reconcile_exhausted") -> None:
+    """It is unknown, and a person reads these words in its one open dead letter."""
+    await spine.expect(intent, status="unknown", letters=[letter])
+    said = await spine.value("SELECT details ->> 'why' FROM idem.dead_letters WHERE resolved_at IS NULL")
+    assert all(words in said for words in why), said
 
 
 async def much_later(spine: Spine) -> None:

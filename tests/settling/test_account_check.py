@@ -2,22 +2,24 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 from doctor.conftest import Doctor, doctor  # noqa: F401
-from fix_accept import Acceptor
 from fix_desk import Desk
 from fix_server import Asked, serving
 from fix_spine import Spine
-from fix_steps import working
-from fix_waiting import until
+from fix_steps import lane, working
+from fix_waiting import stopping, until
 from schema.conftest import installed, installed_once, roles  # noqa: F401
 from schema.databases import Installed
+from settling.shop import account
 from structlog.testing import capture_logs
 
 from idem.errors import ConfigError
@@ -26,10 +28,8 @@ from idem.outbox.config import load
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import ProviderRequest, Response
-from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.operator.pause import pause, resume
 from idem.outbox.providers.account_check import AccountCheck
-from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.values import clock
@@ -91,19 +91,22 @@ async def house(spine: Spine) -> AsyncIterator[House]:
 
 def use(spine: Spine, house: House, token: str) -> None:
     """Let the keyed account have these credentials."""
-    provider = spine.provider("keyed")
-    account = replace(provider.accounts["keyed"], origin=house.url, credentials={"authorization": f"Bearer {token}"})
-    spine.change("keyed", accounts={"keyed": account}, account_question=AccountCheck(path="/account", at=("id",)))
-    spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
+    spine.change("keyed", account_question=AccountCheck(path="/account", at=("id",)))
+    account(spine, origin=house.url, credentials={"authorization": f"Bearer {token}"})
+
+
+async def unanswered(spine: Spine, house: House) -> UUID:
+    """A payment to which the house hangs up."""
+    house.answer, plain = lambda *asked: (0, {}) if asked[1] == "/payments" else plain(*asked), house.answer  # type: ignore[method-assign]
+    intent = await spine.sent("lost")
+    house.answer = plain  # type: ignore[method-assign]
+    await spine.expect(intent, key="unknown")
+    return intent
 
 
 async def stored(spine: Spine) -> list[tuple[str, str, str]]:
     rows = await spine.all("SELECT * FROM idem.account_identities")
     return [(row["account"], row["identity"], row["seen_identity"]) for row in rows]
-
-
-async def statuses(spine: Spine) -> list[str]:
-    return [row["status"] for row in await spine.all("SELECT status FROM idem.outbox ORDER BY id")]
 
 
 async def test_the_first_start_stores_and_the_next_finds_the_same(spine: Spine, house: House) -> None:
@@ -122,11 +125,7 @@ async def test_the_first_start_stores_and_the_next_finds_the_same(spine: Spine, 
 async def test_under_another_accounts_credentials_nothing_is_called(spine: Spine, house: House) -> None:
     """No send, no replay, no look-up; one line says which setting, what is stored and what was found."""
     await spine.work()
-    lost = spine.accepted("lost")
-    house.answer, plain = lambda *asked: (0, {}) if asked[1] == "/payments" else plain(*asked), house.answer  # type: ignore[method-assign]
-    await spine.work()
-    assert (await spine.key(lost))["state"] == "unknown"
-    house.answer = plain  # type: ignore[method-assign]
+    lost = await unanswered(spine, house)
     house.others.clear()
     waits = spine.accepted("waits")
     await spine.advance(60)
@@ -160,13 +159,11 @@ async def test_a_daemon_serves_its_other_lanes_and_looks_again(
     other = spine.accepted("other", operation="pay.keyless")
     mine = spine.accepted("mine")
     if kind == "reconciler":
-        await spine.all(
+        await spine.execute(
             "UPDATE idem.outbox SET status = 'unknown', first_sent_at = now(), attempt = 1, available_at = now(),"
-            " lookups = 0 WHERE intent_id = %(i)s RETURNING 1", i=mine,
+            " lookups = 0 WHERE intent_id = %(i)s", i=mine,
         )  # fmt: skip
-        await spine.all(
-            "UPDATE idem.idempotency_keys SET state = 'unknown' WHERE intent_id = %(i)s RETURNING 1", i=mine
-        )
+        await spine.execute("UPDATE idem.idempotency_keys SET state = 'unknown' WHERE intent_id = %(i)s", i=mine)
     async with working(spine, kind):
         if kind == "worker":
             await until(lambda: completed(spine, other))
@@ -201,22 +198,21 @@ async def test_not_found_is_not_believed_while_a_known_account_is_not_confirmed(
         await until(lambda: stored(spine))
         assert house.asked == [OURS]
     intent = spine.accepted()
-    await spine.all("UPDATE idem.outbox SET replay_window = 0 RETURNING id")
-    await spine.all(
-        "UPDATE idem.outbox SET status = 'unknown', attempt = 1, first_sent_at = now() - interval '1 day',"
-        " quiet_after = now() - interval '1 hour', available_at = now() RETURNING id"
+    await spine.execute(
+        "UPDATE idem.outbox SET replay_window = 0, status = 'unknown', attempt = 1, available_at = now(),"
+        " first_sent_at = now() - interval '1 day', quiet_after = now() - interval '1 hour'"
     )
     use(spine, house, THEIRS)
     house.says = [403]
     with capture_logs() as lines:
         await spine.reconcile(hasten=True, times=4)
-    assert house.others == [] and (await statuses(spine)) == ["unknown"]
+    assert house.others == [] and await spine.status(intent) == "unknown"
     assert [line["served"] for line in lines if line["event"] == "account_unchecked"] == [False] * 4
     house.says = [200]
     use(spine, house, OURS)
     await spine.reconcile(hasten=True)
     assert house.others, "confirmed again, it is asked"
-    assert await spine.row_if_any(intent) is not None
+    assert await spine.status(intent) is not None
 
 
 async def test_after_an_outage_it_is_asked_until_it_is_known(
@@ -246,66 +242,57 @@ async def test_two_processes_at_once_store_once(spine: Spine, house: House) -> N
     use(spine, house, THEIRS)
     theirs = spine.catalogue
     use(spine, house, OURS)
-    workers = [Worker(spine.database, each, spine.settings) for each in (spine.catalogue, theirs) * 4]
-    try:
+    async with AsyncExitStack() as stack:
+        workers = [
+            await stack.enter_async_context(stopping(Worker(spine.database, each, spine.settings)))
+            for each in (spine.catalogue, theirs) * 4
+        ]
         await asyncio.gather(*(worker.run_once() for worker in workers))
         ((_, identity, _),) = await stored(spine)
         served = [lane.lane.served for worker in workers for lane in worker.lanes if lane.name.account == "keyed"]
         assert served == [identity == f"acct_{OURS}", identity == f"acct_{THEIRS}"] * 4
-    finally:
-        for worker in workers:
-            await worker.close()
 
 
 async def test_a_call_that_has_its_claim_already_is_given_back(spine: Spine, house: House) -> None:
     """Nor is anything looked up or listed: a list of another account would make discrepancies of all payments."""
     await spine.work()
     use(spine, house, THEIRS)
-    listed = Listing(path="/payments?since={idem.since}")
-    keyed: Any = replace(cast(HttpProvider, spine.catalogue.providers["keyed"]), ledger=listed)
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": keyed})
-    daemon = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
-    try:
+    spine.change("keyed", ledger=Listing(path="/payments?since={idem.since}"))
+    settings = ReconcilerSettings(lease=30)
+    async with stopping(Reconciler(spine.database, spine.catalogue, settings, slots=4, margin=1)) as daemon:
         await daemon.check_accounts(store=False)
         assert await stored(spine) == [("keyed", f"acct_{OURS}", f"acct_{OURS}")], "a dry run writes nothing"
         (lane,) = [each.lane for each in daemon.lanes if each.name.account == "keyed"]
         ends = clock.boottime() + 30
-        request = keyed.freeze(ProviderRequest("POST", "/payments", json={}), "k")
+        request = spine.provider().freeze(ProviderRequest("POST", "/payments", json={}), "k")
         outcome, _ = await lane.send("row", request, lease_ends=ends, start=lambda: True)
         assert outcome == NotExecuted("given_back")
         look, seen = await lane.ask(Question("k", "pay_1", awaiting=False), lease_ends=ends)
         assert look == CouldNotAsk() and "another account" in (seen.note or "")
         with pytest.raises(ListFailed, match="another account"):
             [item async for item in lane.list(0, 1)]
-    finally:
-        await daemon.close()
     assert house.others == []
 
 
-def renewed(spine: Spine, house: House, file: Path) -> None:
-    """Let the keyed account have the token that is in this file."""
-    use(spine, house, OURS)
-    provider = spine.provider("keyed")
-    account = replace(provider.accounts["keyed"], credentials={}, signer=RenewedToken(file, "Bearer "))
-    spine.change("keyed", accounts={"keyed": account})
+@pytest.fixture
+def token(spine: Spine, house: House, tmp_path: Path) -> Callable[[str], object]:
+    """The keyed account has its token in a file: this rewrites it."""
+    file = tmp_path / "token"
+    file.write_text(OURS)
+    account(spine, credentials={}, signer=RenewedToken(file, "Bearer "))
+    return file.write_text
 
 
-async def test_a_token_that_is_renewed_is_asked_about_anew(spine: Spine, house: House, tmp_path: Path) -> None:
+async def test_a_token_that_is_renewed_is_asked_about_anew(spine: Spine, house: House, token: Any) -> None:
     """By a process that lives: the same account's goes on, and another account's calls nothing."""
-    token = tmp_path / "token"
-    token.write_text(OURS)
-    renewed(spine, house, token)
-    worker = Worker(spine.database, spine.catalogue, spine.settings)
-    try:
+    async with stopping(Worker(spine.database, spine.catalogue, spine.settings)) as worker:
         for number, (text, state) in enumerate([(OURS, "completed"), (THEIRS, "in_progress"), (OURS, "completed")]):
-            token.write_text(text)
+            token(text)
             for lane in worker.lanes:
                 await lane.account.once()
             intent = spine.accepted(f"k{number}")
             await worker.run_once()
             assert (await spine.key(intent))["state"] == state
-    finally:
-        await worker.close()
     assert list(dict.fromkeys(house.asked)) == [OURS, THEIRS] and house.asked[-1] == OURS
     assert {who for who, _ in house.others} == {OURS}
 
@@ -318,17 +305,13 @@ async def keyed_lane(worker: Worker) -> Any:
 
 @pytest.mark.parametrize("in_between", ["a pause", "a lost database"])
 async def test_a_renewed_token_serves_nothing_until_it_has_been_asked_about(
-    spine: Spine, house: House, tmp_path: Path, in_between: str, monkeypatch: pytest.MonkeyPatch
+    spine: Spine, house: House, token: Any, in_between: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The question was begun, and came to nothing: the lane that was served under the old token is not served now."""
-    token = tmp_path / "token"
-    token.write_text(OURS)
-    renewed(spine, house, token)
-    worker = Worker(spine.database, spine.catalogue, spine.settings)
     everything: Any = ("calls", "lookups")
-    try:
+    async with stopping(Worker(spine.database, spine.catalogue, spine.settings)) as worker:
         lane = await keyed_lane(worker)
-        token.write_text(THEIRS)
+        token(THEIRS)
         intent = spine.accepted()
         if in_between == "a pause":
             await spine.run(pause, "keyed", "keyed", everything, by="ada", reason="theirs")
@@ -342,37 +325,29 @@ async def test_a_renewed_token_serves_nothing_until_it_has_been_asked_about(
         await lane.account.once()
         await worker.run_once()
         assert (await spine.key(intent))["state"] == "in_progress" and house.others == []
-        token.write_text(OURS)
+        token(OURS)
         await lane.account.once()
         await worker.run_once()
         assert (await spine.key(intent))["state"] == "completed"
-    finally:
-        await worker.close()
     assert {who for who, _ in house.others} == {OURS}
 
 
 async def test_a_token_that_is_renewed_while_it_is_asked_about_is_asked_about_again(
-    spine: Spine, house: House, tmp_path: Path
+    spine: Spine, house: House, token: Any
 ) -> None:
     """What the provider says then is about the old one."""
-    token = tmp_path / "token"
-    token.write_text(OURS)
-    renewed(spine, house, token)
     plain = house.answer
 
     def renewing(method: str, path: str, who: str) -> tuple[int, Any]:
-        token.write_text(THEIRS)
+        token(THEIRS)
         return plain(method, path, who)
 
     house.answer = renewing  # type: ignore[method-assign]
-    worker = Worker(spine.database, spine.catalogue, spine.settings)
-    try:
+    async with stopping(Worker(spine.database, spine.catalogue, spine.settings)) as worker:
         lane = await keyed_lane(worker)
         spine.accepted()
         await worker.run_once()
         assert (house.asked, house.others) == ([OURS, THEIRS], []) and not lane.lane.served
-    finally:
-        await worker.close()
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
@@ -380,12 +355,8 @@ async def test_new_credentials_of_the_same_account_change_nothing(spine: Spine, 
     """What was sent under the old ones is settled as before: the provider has confirmed whose both are. Where it has
     not, because it could not tell, nothing shows it (docs/decisions/0040)."""
     house.says = [200] if confirmed else [503]
-    lost = spine.accepted("lost")
-    await spine.all("UPDATE idem.outbox SET replay_window = 0 RETURNING id")
-    house.answer, plain = lambda *asked: (0, {}) if asked[1] == "/payments" else plain(*asked), house.answer  # type: ignore[method-assign]
-    await spine.work()
-    house.answer = plain  # type: ignore[method-assign]
-    assert (await spine.key(lost))["state"] == "unknown"
+    lost = await unanswered(spine, house)
+    await spine.execute("UPDATE idem.outbox SET replay_window = 0")
     house.says = [200]
     house.names = {"rotated-token": f"acct_{OURS}"}
     house.lists = True
@@ -400,14 +371,14 @@ async def test_a_daemon_is_stopped_while_it_asks(spine: Spine, house: House) -> 
     """It claims nothing before it has asked, and its end waits for no answer."""
     hangs = asyncio.Event()
     house.hang = hangs
-    spine.accepted()
+    intent = spine.accepted()
     async with working(spine):
         await until(lambda: house.asked == [OURS])
         await asyncio.sleep(0.3)
-        assert await statuses(spine) == ["pending"]
+        assert await spine.status(intent) == "pending"
     hangs.set()
     assert house.others == []
-    assert [d["ended_how"] for d in await spine.all("SELECT ended_how FROM idem.daemons")] == ["clean"]
+    assert await spine.column("SELECT ended_how FROM idem.daemons") == ["clean"]
 
 
 async def test_a_pause_of_everything_stops_the_question_too(spine: Spine, house: House) -> None:
@@ -418,34 +389,25 @@ async def test_a_pause_of_everything_stops_the_question_too(spine: Spine, house:
 
 async def test_no_daemon_may_change_the_first_word(spine: Spine, house: House, installed: Installed) -> None:  # noqa: F811
     """The rights of the daemons' role are enough for the check, and for nothing else in the table."""
-    name = next(found for (_, account), (found, _) in lane_names(spine.catalogue).items() if account == "keyed")
-    database = Database(installed.url("daemon"), name="idem-test-role", size=2)
-    await database.open()
-    try:
+    async with stopping(Database(installed.url("daemon"), name="idem-test-role", size=2)) as database:
+        await database.open()
         async with database.connection() as connection:
-            first = await account_check.see(connection, name, "acct_1", "w1")
-            second = await account_check.see(connection, name, "acct_2", "w2")
+            first = await account_check.see(connection, lane(spine), "acct_1", "w1")
+            second = await account_check.see(connection, lane(spine), "acct_2", "w2")
             assert (first.name, first.first, second.name, second.first) == ("acct_1", True, "acct_1", False)
-            for statement in (
-                "UPDATE idem.account_identities SET identity = 'x'",
-                "DELETE FROM idem.account_identities",
-            ):
+            for verb in ("UPDATE idem.account_identities SET identity = 'x'", "DELETE FROM idem.account_identities"):
                 with pytest.raises(Exception, match="permission denied"):
-                    await connection.execute(statement)
-    finally:
-        await database.close()
+                    await connection.execute(verb)
 
 
 async def test_the_doctor_names_what_a_daemon_has_met(desk: Desk, doctor: Doctor) -> None:  # noqa: F811
-    found = await doctor.finds("accounts", "ok")
-    await desk.spine.all(
+    await doctor.finds("accounts", "ok")
+    await desk.spine.execute(
         "INSERT INTO idem.account_identities (provider, account, origin, identity, seen_identity, seen_by) VALUES"
         " ('keyed', 'keyed', 'https://a', 'acct_1', 'acct_2', 'worker-1'),"
-        " ('keyed', 'gone', 'https://a', 'acct_1', 'acct_2', 'worker-1') RETURNING 1"
+        " ('keyed', 'gone', 'https://a', 'acct_1', 'acct_2', 'worker-1')"
     )
-    found = await doctor.finds("accounts", "error")
-    for word in ("keyed/keyed", "acct_1", "acct_2", "worker-1 (host here, pid 1)"):
-        assert word in found["what"]
+    await doctor.finds("accounts", "error", "keyed/keyed", "acct_1", "acct_2", "worker-1 (host here, pid 1)")
     await desk.spine.all("UPDATE idem.account_identities SET seen_at = now() - interval '2 days' RETURNING 1")
     await doctor.finds("accounts", "ok")
 

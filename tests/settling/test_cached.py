@@ -11,7 +11,6 @@ from settling.shop import KEPT, sends, use
 
 from idem.decisions import Replay, Retrying
 from idem.errors import Unrenderable
-from idem.outbox.operator import actions
 from idem.outbox.providers.outcome_rules import Rule, Says, statuses
 
 
@@ -99,9 +98,7 @@ async def test_nothing_is_rendered_while_something_sent_may_still_act(spine: Spi
 async def test_an_operators_redrive_takes_a_new_key_too(spine: Spine) -> None:
     use(spine, kept=True, operation={"redrive": "none"})
     intent = await burned(spine)
-    version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-    done = await spine.run(actions.redrive, spine.catalogue, intent, by="ada", reason="it is burned", version=version)
-    assert done.status == "unfrozen"
+    assert (await spine.act("redrive", intent)).status == "unfrozen"
     await spine.work()
     assert isinstance(spine.accept(), Replay)
     assert len(set(sends(spine))) == 2
@@ -141,9 +138,8 @@ async def test_an_operation_whose_code_is_gone_rests_too(spine: Spine) -> None:
 async def test_the_database_refuses_to_queue_a_burned_key(spine: Spine) -> None:
     use(spine, kept=True)
     await burned(spine)
-    async with spine.database.connection() as connection:
-        with pytest.raises(psycopg.errors.CheckViolation, match="burned_key_is_not_queued"):
-            await connection.execute("UPDATE idem.outbox SET status = 'pending', redrive_at = NULL")
+    with pytest.raises(psycopg.errors.CheckViolation, match="burned_key_is_not_queued"):
+        await spine.execute("UPDATE idem.outbox SET status = 'pending', redrive_at = NULL")
 
 
 async def test_a_failure_that_no_rule_calls_cached_is_replayed_as_before(spine: Spine) -> None:

@@ -2,9 +2,7 @@
 
 import pytest
 from fix_spine import KEYED, Spine
-from settling.shop import CANCEL, asked, cancelling, cancels, lost, sends
-
-from idem.outbox.providers.cancels import Cancel
+from settling.shop import CANCEL, asked, cancelling, cancels, lost, sends, stands
 
 OTHERWISE = {
     "path": CANCEL.model_copy(update={"path": "/v2/payments/cancel"}),
@@ -13,25 +11,20 @@ OTHERWISE = {
 }
 
 
-def cancels_by(spine: Spine, rule: Cancel) -> None:
-    spine.change("keyed", cancels=rule)
-
-
 @pytest.mark.parametrize("changed", OTHERWISE)
 async def test_a_cancel_that_goes_elsewhere_now_is_not_made(spine: Spine, changed: str) -> None:
     """The other address may know nothing of the call, and say truthfully that nothing stands."""
     cancelling(spine)
     right = spine.catalogue
     intent = await lost(spine)
-    cancels_by(spine, OTHERWISE[changed])
+    spine.change("keyed", cancels=OTHERWISE[changed])
     for _ in KEYED.schedule:
         await spine.reconcile(after=90000, hasten=True)
     row = await spine.row(intent)
     assert (row["status"], row["key_burned"], len(sends(spine))) == ("unknown", False, 1)
     assert cancels(spine) == asked(spine, "/v2/payments/cancel") == asked(spine, "/payments/cancel", "PUT") == 0
     await spine.reconcile(after=90000)
-    (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
-    assert entry["reason"] == "reconcile_exhausted" and "the request of its cancel" in entry["details"]["why"]
+    await stands(spine, intent, "the request of its cancel")
     spine.catalogue = right
     await spine.reconcile(after=90000, hasten=True)
     assert cancels(spine) == 1
@@ -41,7 +34,7 @@ async def test_how_a_cancel_is_read_and_a_first_cancel_may_be_said_later(spine: 
     cancelling(spine, cancel=None)
     intent = await lost(spine)
     cancelling(spine)
-    cancels_by(spine, CANCEL.model_copy(update={"done": [200, "201-299"]}))
+    spine.change("keyed", cancels=CANCEL.model_copy(update={"done": [200, "201-299"]}))
     await spine.reconcile(after=KEYED.flight_limit + KEYED.pause_allowance + 10, hasten=True)
     assert cancels(spine) == 1
     assert (await spine.row(intent))["key_burned"]

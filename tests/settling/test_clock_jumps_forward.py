@@ -1,5 +1,6 @@
 """A jump of the database's clock forward cuts no quiet time short: a stalled request may act, whatever a clock says."""
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from fix_clock import stepped
 from fix_spine import KEYED, Spine
+from fix_waiting import stopping
 from settling.shop import use
 
 from idem.outbox.config.settings import ReconcilerSettings
@@ -15,6 +17,11 @@ from idem.reconciler.daemon import Reconciler
 HOUR = 3600
 LEASE = 30
 LONGEST = KEYED.flight_limit + KEYED.pause_allowance + LEASE
+
+
+def daemon(spine: Spine) -> AbstractAsyncContextManager[Reconciler]:
+    settings = ReconcilerSettings(lease=LEASE)
+    return stopping(Reconciler(spine.database, spine.catalogue, settings, slots=4, margin=1))
 
 
 async def beat(spine: Spine, reconciler: Reconciler) -> None:
@@ -38,8 +45,7 @@ async def unknown(spine: Spine) -> Any:
 @pytest.mark.parametrize("seen", [True, False], ids=["a jump", "no daemon saw it"])
 async def test_an_absence_waits_until_what_was_sent_can_act_no_more(spine: Spine, seen: bool) -> None:
     intent = await unknown(spine)
-    reconciler = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=LEASE), slots=4, margin=1)
-    try:
+    async with daemon(spine) as reconciler:
         await beat(spine, reconciler)
         with stepped(spine.url, HOUR):
             if seen:
@@ -51,16 +57,13 @@ async def test_an_absence_waits_until_what_was_sent_can_act_no_more(spine: Spine
             with stepped(spine.url, HOUR + round(LONGEST) + 60):
                 await look(reconciler, times=2)
             assert (await spine.key(intent))["state"] != "unknown"
-    finally:
-        await reconciler.close()
 
 
 async def test_what_was_quiet_before_the_jump_stays_so_and_nothing_is_raised_twice(spine: Spine) -> None:
     intent = await unknown(spine)
-    reconciler = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=LEASE), slots=4, margin=1)
-    (lane,) = (each for each in reconciler.lanes if each.name.provider == "keyed")
-    life = reconciler.context.life
-    try:
+    async with daemon(spine) as reconciler:
+        (lane,) = (each for each in reconciler.lanes if each.name.provider == "keyed")
+        life = reconciler.context.life
         await beat(spine, reconciler)
         with stepped(spine.url, HOUR):
             await beat(spine, reconciler)
@@ -75,5 +78,3 @@ async def test_what_was_quiet_before_the_jump_stays_so_and_nothing_is_raised_twi
         await spine.advance(2 * HOUR)
         with stepped(spine.url, HOUR):
             assert await spine.run(lane._quiet.keep, life.leap, life.leap.noticed) == 0
-    finally:
-        await reconciler.close()

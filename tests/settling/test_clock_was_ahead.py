@@ -2,29 +2,22 @@
 replay, no list of a window, and no redrive believes in it."""
 
 from dataclasses import replace
-from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import psycopg
 import pytest
 from fix_clock import with_clock
 from fix_spine import KEYED, Spine
 from fix_steps import claim_due_row
+from fix_waiting import stopping
+from settling.asking import Asking
 from settling.shop import asked, sends, serve, use
 
 from idem.errors import OperatorRefused
-from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import LookupRule
-from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.operator import actions
 from idem.outbox.settle import clock_ahead
 from idem.outbox.settle.rendering import Renderer
-from idem.outbox.values import clock
-from idem.outbox.worker.account_check import AccountWatch
-from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, settling
-from idem.reconciler.asker import Asker
-from idem.reconciler.control_question import ControlQuestion
 from idem.testing.bank import BankAccount as BankAccount
 
 HOUR, DAY = 3600, 86400
@@ -120,13 +113,9 @@ async def test_a_redrive_needs_a_word_and_its_send_is_not_replayed_either(spine:
     await mark(spine)
     await pass_time(spine, FAR + HOUR)
 
-    async def redrive(**options: Any) -> None:
-        version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
-        await spine.run(actions.redrive, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options)
-
     with pytest.raises(OperatorRefused, match="the provider no longer remembers its key"):
-        await redrive()
-    await redrive(know_it_did_not_happen=True)
+        await spine.act("redrive", intent)
+    await spine.act("redrive", intent, know_it_did_not_happen=True)
     await spine.work(faults=["act_then_drop"])
     await pass_time(spine, HOUR)
     await spine.reconcile()
@@ -137,18 +126,10 @@ async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine
     """The clock goes back between a claim and what its look came to."""
     intent = await spine.sent(faults=["drop_before_acting"])
     await spine.all("UPDATE idem.outbox SET absences = 5 RETURNING id")
-    provider = spine.catalogue.providers["keyed"]
-    name = lane_names(spine.catalogue)["keyed", "keyed"][0]
-    calls = Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
-    sender = Sender(calls.provider, AccountWatch(spine.database, name, calls, "t"))
-    async with with_clock(spine, HOUR), spine.database.connection() as connection:
-        (claim,) = await due.claim_due(
-            connection, name, provider.contract, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime(),
-            replay_first=False, sent_as=await sender.ready(connection), senders=sender.same(),
-        )  # fmt: skip
-    asker = Asker(spine.database, calls, ControlQuestion(spine.database, name, calls, sender), sender)
-    answered = await asker.ask(replace(claim, replay=False))
-    await calls.close()
+    async with stopping(Asking(spine)) as asking:
+        async with with_clock(spine, HOUR):
+            claim = await asking.claim(replay_first=False)
+        answered = await asking.asker.ask(replace(claim, replay=False))
     terms = spine.catalogue.cautious("pay.keyed", "keyed")
     await settling.settle(spine.database, Renderer(), claim, answered, terms)
     assert (await spine.row(intent))["status"] == "unknown"
@@ -180,16 +161,7 @@ async def test_a_pass_marks_a_row_once_and_leaves_its_claim(spine: Spine) -> Non
 async def test_a_word_about_it_keeps_its_moment_unknown(spine: Spine) -> None:
     """At rest on a word, the row has no first send any more; the word's own moment is marked."""
     intent = await sent(spine)
-    version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
-    await spine.run(
-        actions.resolve_failed,
-        spine.catalogue,
-        intent,
-        by="ann",
-        reason="seen",
-        version=version,
-        know_it_did_not_happen=True,
-    )
+    await spine.act("resolve_failed", intent, know_it_did_not_happen=True)
     assert (await spine.row(intent))["status"] == "held"
     assert await mark(spine) == 1
     (row,) = await spine.all(f"SELECT denied_sent_at = {clock_ahead.NEVER} AS never, first_sent_at FROM idem.outbox")

@@ -90,12 +90,10 @@ async def test_two_reasons_to_fear_a_duplicate_still_settle(spine: Spine) -> Non
     await prove(spine, row, Pending("pay_a"), "keyless")
     await spine.advance(100)
     taken = await claim_due_row(spine, "keyless")
-    became = await answered(spine, taken, Succeeded("pay_b", "succeeded"), Seen(200, copies=2))
-    assert became == "settled"
+    assert await answered(spine, taken, Succeeded("pay_b", "succeeded"), Seen(200, copies=2)) == "settled"
     assert await spine.letters(intent) == ["possible_duplicate"]
-    letter = await spine.one("SELECT details FROM idem.dead_letters WHERE intent_id = %(i)s", i=intent)
-    assert "pay_a" in json.dumps(letter["details"])
-    assert "copies" in json.dumps(letter["details"])
+    said = await spine.value("SELECT details::text FROM idem.dead_letters WHERE intent_id = %(i)s", i=intent)
+    assert "pay_a" in said and "copies" in said
 
 
 @pytest.mark.parametrize("order", [("declined", "succeeded"), ("succeeded", "declined")])
@@ -121,10 +119,8 @@ async def test_two_contradictions_at_once_are_both_on_record(spine: Spine) -> No
         held = asyncio.Event()
 
         async def first(row: UUID = row, held: asyncio.Event = held) -> None:
-            found, terms = (
-                StoredProof(uuid4(), "webhook", Refused("pay_a"), Answer(402)),
-                spine.catalogue.require("pay.keyed"),
-            )
+            found = StoredProof(uuid4(), "webhook", Refused("pay_a"), Answer(402))
+            terms = spine.catalogue.require("pay.keyed")
             async with spine.database.connection() as connection, connection.transaction():
                 await apply(connection, row, found, Evidence("webhook", "webhook"), terms)
                 held.set()
@@ -137,5 +133,5 @@ async def test_two_contradictions_at_once_are_both_on_record(spine: Spine) -> No
         _, became = await asyncio.gather(first(), second())
         assert became == "conflict"
         assert await spine.letters(intent) == ["conflict", "possible_duplicate"]
-        numbers = await spine.all("SELECT number FROM idem.events WHERE aggregateid = %(i)s ORDER BY 1", i=intent)
-        assert [row["number"] for row in numbers] == [1, 2, 3]
+        numbers = "SELECT number FROM idem.events WHERE aggregateid = %(i)s ORDER BY 1"
+        assert await spine.column(numbers, i=intent) == [1, 2, 3]

@@ -2,11 +2,10 @@
 
 from uuid import UUID
 
-import httpx
 from fix_desk import Desk
 from fix_spine import KEYED, Spine
 from fix_steps import claim_due_row
-from fix_webhooks import Hooks, event, serving, with_events
+from fix_webhooks import event, hooking
 from settling.shop import cancelling, sends, standing
 
 from idem.decisions import Replay
@@ -31,13 +30,9 @@ async def sent_anew(spine: Spine, fault: str) -> None:
 
 async def test_the_event_of_the_cancelled_object_refuses_nothing(spine: Spine) -> None:
     """Before the new send, and after it."""
-    spine.catalogue = with_events(spine.catalogue)
-    intent, old = await cancelled(spine)
-    async with (
-        serving(spine.url, spine.catalogue) as url,
-        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http,
-    ):
-        hooks = Hooks(Desk(spine, {}), url, http)
+    async with hooking(Desk(spine, {})) as hooks:
+        intent, old = await cancelled(spine)
+        await hooks.change()
         refusal = event(old, "declined", "pay_old")
         assert await hooks.verdict(refusal, "evt_1") == "noted"
         assert (await spine.row(intent))["status"] == "held"

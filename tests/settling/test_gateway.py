@@ -5,11 +5,12 @@ The gateway is a real one between idem and the bank. It lets every request throu
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
 from fix_spine import KEYED, Spine, lookup
+from fix_waiting import stopping
 from settling import shop
 
 from idem.outbox.calls.lane import Lane
@@ -66,19 +67,10 @@ def gateway(spine: Spine) -> Iterator[Gateway]:
 
 def through(spine: Spine, gateway: Gateway, *, carried: bool, **contract: object) -> HttpProvider:
     """The provider behind the gateway; it is asked, and nothing is sent to it again without need."""
-    provider = spine.catalogue.providers["keyed"]
-    account = replace(provider.accounts["keyed"], origin=gateway.url, credentials={"authorization": "Bearer own-token"})
     promised = replace(KEYED, key=replace(KEYED.key, replay="none"), answers_carry=HEADER if carried else None)
-    changed = replace(
-        provider,  # type: ignore[type-var]
-        contract=replace(promised, **contract),  # type: ignore[arg-type]
-        accounts={"keyed": account},
-        lookups=(lookup("key"),),
-    )
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
-    spine.acceptor.providers = spine.catalogue.providers
-    assert isinstance(changed, HttpProvider)
-    return changed
+    spine.change("keyed", contract=replace(promised, **contract), lookups=(lookup("key"),))  # type: ignore[arg-type]
+    shop.account(spine, origin=gateway.url, credentials={"authorization": "Bearer own-token"})
+    return spine.provider("keyed")
 
 
 async def test_what_a_gateway_says_after_the_provider_has_acted_is_settled_by_a_look(
@@ -142,7 +134,6 @@ async def test_every_kind_of_question_counts_as_failed(spine: Spine, gateway: Ga
         provider, cancels=shop.CANCEL, account_question=AccountCheck(path="/payments", at=("error", "code")),
         ledger=Listing(path="/payments?since={idem.since}", items=("data",)),
     )  # fmt: skip
-    lane = Lane(provider, provider.accounts["keyed"], slots=2, margin=0.5)
     question = Question("0b5f9b7e-2f3a-8c1d-9e4f-112233445566", None, awaiting=False)
     gateway.questions, gateway.writes = LOOKUPS[shape], [LOOKUPS[shape]]
     ends = clock.boottime() + 60
@@ -150,7 +141,7 @@ async def test_every_kind_of_question_counts_as_failed(spine: Spine, gateway: Ga
     async def look() -> object:
         return (await lane.ask(question, lease_ends=ends))[0]
 
-    try:
+    async with stopping(Lane(provider, provider.accounts["keyed"], slots=2, margin=0.5)) as lane:
         assert await look() == CouldNotAsk()
         assert (await lane.cancel(question, lease_ends=ends))[0] == CouldNotAsk()
         named, seen = await lane.whose()
@@ -162,36 +153,20 @@ async def test_every_kind_of_question_counts_as_failed(spine: Spine, gateway: Ga
             await look()
         assert lane.breaker.openings == 1, "questions that reach nobody open the breaker"
         gateway.questions = None
-    finally:
-        await lane.close()
-    free = Lane(provider, provider.accounts["keyed"], slots=2, margin=0.5)
-    try:
+    async with stopping(Lane(provider, provider.accounts["keyed"], slots=2, margin=0.5)) as free:
         assert (await free.ask(question, lease_ends=ends))[0] == Absent(), "the provider's own word counts as before"
         assert (await free.cancel(question, lease_ends=ends))[0] == Absent()
-    finally:
-        await free.close()
 
 
 async def test_a_gateway_that_keeps_every_answer_stops_the_lane(spine: Spine, gateway: Gateway) -> None:
     """Each such call becomes an unknown, so it must end somewhere."""
     provider = through(spine, gateway, carried=True)
     gateway.writes = [(403, PAGE)] * 30
-    lane = Lane(provider, provider.accounts["keyed"], slots=1, margin=0.5)
-    freeze: Callable[[int], object] = lambda number: provider.freeze(  # noqa: E731
-        spine.catalogue.operations["pay.keyed"].request({"amount": 1}), f"key-{number}"
-    )
-    said = []
-    try:
+    request, said = spine.catalogue.operations["pay.keyed"].request({"amount": 1}), []
+    async with stopping(Lane(provider, provider.accounts["keyed"], slots=1, margin=0.5)) as lane:
         for number in range(12):
-            outcome, _ = await lane.send(
-                number,
-                freeze(number),
-                lease_ends=clock.boottime() + 60,
-                start=lambda: True,  # type: ignore[arg-type]
-            )
-            said.append(outcome)
-    finally:
-        await lane.close()
+            frozen, ends = provider.freeze(request, f"key-{number}"), clock.boottime() + 60
+            said.append((await lane.send(number, frozen, lease_ends=ends, start=lambda: True))[0])
     assert said[:10] == [Ambiguous()] * 10
     assert Ambiguous() not in said[10:], "the breaker is open, and nothing more is sent"
     assert spine.effects() == 10

@@ -1,6 +1,5 @@
 """Attacks on what decides about money: keys that were given up, cancels, lanes of one."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
@@ -9,7 +8,7 @@ import httpx
 import pytest
 from fix_desk import Desk
 from fix_spine import KEYED, Spine
-from fix_webhooks import Hooks, event, hooking, serving
+from fix_webhooks import Hooks, event, hooking
 from settling.burned import burned
 from settling.shop import cancelling, standing, use
 
@@ -105,19 +104,16 @@ async def test_a_late_result_after_the_key_was_changed_completes_nothing(spine: 
 async def test_what_is_fetched_while_a_cancel_may_still_arrive_is_not_believed(spine: Spine, hooks: Hooks) -> None:
     """The cancel's answer is lost and the cancel is still under way; what the provider shows now is voided then."""
     cancelling(spine, lookups=True, lookup=KEYED.lookup, order=("cancel_by_key", "lookup"))
-    known = hooks.spine.catalogue.providers["keyed"]
+    known = hooks.spine.provider("keyed")
     spine.change("keyed", webhook=known.webhook, events=known.events)
-    intent = await asyncio.to_thread(spine.accepted)
-    await spine.work(faults=["act_then_drop"])
-    payment = spine.bank.log.payments()[-1].id
+    intent, payment = await hooks.lost("k1")
     await spine.advance(KEYED.flight_limit + 10)
     spine.bank.script({"path": "/payments/cancel"}, ["drop_before_acting"])
     await spine.reconcile()
     row = await spine.row(intent)
     assert (row["status"], row["cancel_sent"]) == ("unknown", True)
-    async with serving(spine.url, spine.catalogue) as url:
-        hooks.http.base_url = url
-        assert await hooks.verdict(event(row["provider_key"], reference=payment)) == "hint"
+    await hooks.change()
+    assert await hooks.verdict(event(row["provider_key"], reference=payment)) == "hint"
     await spine.reconcile()
     assert await spine.row_if_any(intent) is not None, "the cancel may arrive now, and void what is shown"
     await spine.reconcile(after=KEYED.flight_limit * 2)

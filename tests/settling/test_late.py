@@ -6,7 +6,6 @@ from settling.shop import cancels, count_lookups, sends, serve, standing, use
 
 from idem.decisions import Replay
 from idem.outbox.domain.contract import CancelRule, KeyRule
-from idem.outbox.operator import actions
 from idem.outcomes import Ambiguous
 from idem.testing.bank import BankAccount as BankAccount
 from idem.testing.bank.settings import CancelByKey
@@ -90,8 +89,5 @@ async def test_a_person_may(spine: Spine) -> None:
     use(spine, operation={"redrive": "none"}, **LATE)
     intent = await spine.sent(faults=["500_before_acting"])
     await spine.advance(400)
-    version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-    await spine.run(
-        actions.resolve_failed, spine.catalogue, intent, by="ada", reason="the provider said so", version=version
-    )
+    await spine.act("resolve_failed", intent)
     await spine.expect(intent, status="held", server_error=False)

@@ -8,14 +8,12 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from fix_accept import Acceptor
-from fix_spine import Spine, operation
-from fix_steps import claim_one, prove, report
-from fix_waiting import until
+from fix_spine import Spine
+from fix_steps import claim_one, prove, report, working
+from fix_waiting import stopping, until
 
 from idem import Answer
 from idem.decisions import Replay
-from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.transition import Evidence
@@ -23,7 +21,6 @@ from idem.outbox.settle import proofs
 from idem.outbox.settle import results as reports
 from idem.outbox.settle.result_writer import Settler
 from idem.outbox.worker.claim import Claim
-from idem.outbox.worker.worker import Worker
 from idem.outcomes import Ambiguous, NotExecuted, Pending, Succeeded
 from idem.reconciler import stored as stored_work
 
@@ -39,11 +36,7 @@ async def to_rest(spine: Spine, intent: UUID) -> Claim:
 
 def retries_itself(spine: Spine) -> None:
     """Our own redrives are off: only the client takes a row at rest up again."""
-    quiet = operation("pay.keyed", "keyed", redrive="none", retry="client", give_up_after=10**7, key_ttl=10**7)
-    spine.catalogue = dataclasses.replace(
-        spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": quiet}
-    )
-    spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
+    spine.know(redrive="none", retry="client", give_up_after=10**7, key_ttl=10**7)
 
 
 @contextlib.asynccontextmanager
@@ -58,13 +51,12 @@ async def a_clients_long_transaction(spine: Spine, row: UUID) -> Any:
 @contextlib.asynccontextmanager
 async def impatient(spine: Spine) -> Any:
     """A daemon's connection with a short lock timeout."""
-    database = Database(spine.url, name="idem-test-impatient", timeouts=Timeouts(lock=0.3, connect=10))
-    await database.open()
-    try:
-        async with database.connection() as connection:
+    async with stopping(
+        Database(spine.url, name="idem-test-impatient", timeouts=Timeouts(lock=0.3, connect=10))
+    ) as own:
+        await own.open()
+        async with own.connection() as connection:
             yield connection
-    finally:
-        await database.close()
 
 
 async def test_hazard_22_a_late_result_does_not_wait_for_a_clients_transaction(spine: Spine) -> None:
@@ -140,43 +132,30 @@ async def test_two_reports_of_one_row_in_a_batch_are_two_ends(spine: Spine, way:
     assert spine.effects() == 0
 
 
-async def test_hazard_14_an_awaited_row_that_cannot_be_asked_about_tells_somebody(spine: Spine) -> None:
+@pytest.mark.parametrize("asked", [True, False], ids=["no question is answered", "none can be asked"])
+async def test_hazard_14_an_awaited_row_that_cannot_be_asked_about_tells_somebody(spine: Spine, asked: bool) -> None:
     """The provider has accepted it and then answers no question for longer than `pending_limit`."""
     intent = spine.accepted()
-    row = await spine.row(intent)
-    await prove(spine, row["id"], Pending("pay_1"))
-    spine.bank.script({"method": "GET"}, ["503"] * 40)
-    await spine.reconcile(after=30000, hasten=True, times=4)
-    assert await spine.letters(intent) == ["pending_too_long"]
-
-
-async def test_hazard_14_an_awaited_row_of_a_provider_without_questions_tells_somebody(spine: Spine) -> None:
-    intent = spine.accepted()
-    row = await spine.row(intent)
-    await prove(spine, row["id"], Pending("pay_1"))
-    spine.change("keyed", lookups=())
-    await spine.reconcile(after=50000, hasten=True, times=3)
+    await prove(spine, (await spine.row(intent))["id"], Pending("pay_1"))
+    if asked:
+        spine.bank.script({"method": "GET"}, ["503"] * 40)
+    else:
+        spine.change("keyed", lookups=())
+    await spine.reconcile(after=40000, hasten=True, times=3)
     assert await spine.letters(intent) == ["pending_too_long"]
 
 
 async def test_redrives_that_this_process_cannot_make_hide_no_others(spine: Spine) -> None:
     """IB-022: held rows of an operation that is not configured here stand first in the order of their due time."""
-    spine.catalogue = dataclasses.replace(
-        spine.catalogue,
-        operations={**spine.catalogue.operations, "pay.gone": operation("pay.gone", "keyed")},
-    )
-    spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
+    spine.know("pay.gone")
     intents = [spine.accepted(f"k{n}", operation="pay.gone") for n in range(3)] + [spine.accepted("ours")]
-    async with spine.database.connection() as connection:
-        for n, intent in enumerate(intents):
-            await connection.execute(
-                "UPDATE idem.outbox SET status = 'held', redrive_at = now() - interval '1 h' + %s * interval '1 s'"
-                " WHERE intent_id = %s", (n, intent),
-            )  # fmt: skip
-            await connection.execute("UPDATE idem.intents SET state = 'failed_retryable' WHERE id = %s", (intent,))
-            await connection.execute(
-                "UPDATE idem.idempotency_keys SET state = 'failed_retryable' WHERE intent_id = %s", (intent,)
-            )
+    for n, intent in enumerate(intents):
+        await spine.execute(
+            "UPDATE idem.outbox SET status = 'held', redrive_at = now() - interval '1 h' + %s * interval '1 s'"
+            " WHERE intent_id = %s", (n, intent),
+        )  # fmt: skip
+    for table in ("intents", "idempotency_keys"):
+        await spine.execute(f"UPDATE idem.{table} SET state = 'failed_retryable'")
     here = {name: known for name, known in spine.catalogue.operations.items() if name != "pay.gone"}
     spine.catalogue = dataclasses.replace(spine.catalogue, operations=here)
     assert await spine.run(stored_work.redrive, spine.catalogue, limit=2) == 1
@@ -186,8 +165,6 @@ async def test_redrives_that_this_process_cannot_make_hide_no_others(spine: Spin
 async def test_a_database_that_refuses_writes_for_a_while_is_waited_out(spine: Spine) -> None:
     """Full disks and fail-overs make databases read-only. The worker lives on, and what it saw is not dropped."""
     intent = spine.accepted()
-    database = Database(spine.url, name="idem-test-read-only", size=3)
-    await database.open()
     acting, go_on = asyncio.Event(), asyncio.Event()
 
     async def wait(_: Any) -> None:
@@ -195,49 +172,29 @@ async def test_a_database_that_refuses_writes_for_a_while_is_waited_out(spine: S
         await go_on.wait()
 
     spine.bank.when("acted", None, wait)
-    worker = Worker(database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=2, poll=0.05))
-    stop = asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
-    await asyncio.wait_for(acting.wait(), 20)
-    async with spine.database.connection() as connection:
-        name = (await spine.one("SELECT current_database() AS name"))["name"]
+    name = await spine.value("SELECT current_database()")
+    end = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-test-daemon'"
+        " AND datname = current_database()"
+    )
+    async with working(spine, slots=2, poll=0.05), spine.database.connection() as connection:
+        await asyncio.wait_for(acting.wait(), 20)
         await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
-        await connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-test-read-only'"
-            " AND datname = current_database()"
-        )
+        await connection.execute(end)
         go_on.set()
         await asyncio.sleep(2)
-        assert not running.done()
         await connection.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
-        await connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-test-read-only'"
-            " AND datname = current_database()"
-        )
-    await until(lambda: spine.all("SELECT FROM idem.idempotency_keys WHERE state <> 'in_progress'"))
-    assert (await spine.key(intent))["state"] == "completed"
-    stop.set()
-    await asyncio.wait_for(running, 30)
-    await database.close()
-    assert spine.effects() == 1
+        await connection.execute(end)
+        await until(lambda: spine.all("SELECT FROM idem.idempotency_keys WHERE state <> 'in_progress'"))
+    await spine.expect(intent, key="completed", effects=1)
 
 
 async def test_a_claim_that_the_database_refuses_does_not_end_the_worker(spine: Spine) -> None:
     """A right that is missing for a moment (a migration, a restored dump): other lanes go on, and so does this one."""
-    database = Database(spine.url, name="idem-test-refused", size=3)
-    await database.open()
-    worker = Worker(database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=2, poll=0.05))
-    stop = asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
-    await asyncio.sleep(0.5)
-    async with spine.database.connection() as connection:
-        await connection.execute("ALTER TABLE idem.lanes RENAME TO lanes_elsewhere")
+    async with working(spine, slots=2, poll=0.05):
+        await asyncio.sleep(0.5)
+        await spine.execute("ALTER TABLE idem.lanes RENAME TO lanes_elsewhere")
         await asyncio.sleep(1)
-        await connection.execute("ALTER TABLE idem.lanes_elsewhere RENAME TO lanes")
-    intent = spine.accepted()
-    assert not running.done()
-    await until(lambda: spine.all("SELECT FROM idem.idempotency_keys WHERE state = 'completed'"))
-    stop.set()
-    await asyncio.wait_for(running, 30)
-    await database.close()
-    assert (await spine.key(intent))["state"] == "completed"
+        await spine.execute("ALTER TABLE idem.lanes_elsewhere RENAME TO lanes")
+        spine.accepted()
+        await until(lambda: spine.all("SELECT FROM idem.idempotency_keys WHERE state = 'completed'"))

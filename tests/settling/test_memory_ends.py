@@ -7,18 +7,12 @@ from uuid import UUID, uuid4
 import pytest
 from fix_spine import KEYED, Spine
 from fix_steps import claim_one
+from fix_waiting import stopping
+from settling.asking import Asking
 from settling.shop import sends, use
 
-from idem.outbox.calls.lane import Lane
-from idem.outbox.domain.lane_names import lane_names
-from idem.outbox.values import clock
 from idem.outbox.worker import exact_limits
-from idem.outbox.worker.account_check import AccountWatch
-from idem.outbox.worker.sent_as import Sender
 from idem.outcomes import CouldNotAsk, NotExecuted
-from idem.reconciler import due
-from idem.reconciler.asker import Asker
-from idem.reconciler.control_question import ControlQuestion
 
 LEFT = 0.5
 REMEMBERED = """
@@ -33,11 +27,6 @@ async def remembered(spine: Spine, intent: UUID, moment: str) -> None:
     assert await spine.all(REMEMBERED.format(moment=moment), left=LEFT, intent=intent)
 
 
-def lane(spine: Spine) -> Lane:
-    provider = spine.catalogue.providers["keyed"]
-    return Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
-
-
 @pytest.mark.parametrize(("begun", "stopped", "more"), [(True, 0.0, 1), (True, 1.0, 0), (False, 1.0, 0)])
 async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
     spine: Spine, begun: bool, stopped: float, more: int
@@ -47,18 +36,11 @@ async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
     intent = await spine.sent(faults=["act_then_drop"])
     await remembered(spine, intent, "first_sent_at")
     before = len(sends(spine))
-    name, now, calls = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime(), lane(spine)
-    sender = Sender(calls.provider, AccountWatch(spine.database, name, calls, "t"))
-    async with spine.database.connection() as connection:
-        (claim,) = await due.claim_due(
-            connection, name, spine.catalogue.providers["keyed"].contract, token=uuid4(), holder="t", lease=30, limit=1,
-            now=now, replay_first=begun, sent_as=await sender.ready(connection), senders=sender.same(),
-        )  # fmt: skip
-    assert claim.replay and claim.begun is begun
-    await asyncio.sleep(stopped)
-    control = ControlQuestion(spine.database, name, calls, sender)
-    answered = await Asker(spine.database, calls, control, sender).ask(claim)
-    await calls.close()
+    async with stopping(Asking(spine)) as asking:
+        claim = await asking.claim(replay_first=begun)
+        assert claim.replay and claim.begun is begun
+        await asyncio.sleep(stopped)
+        answered = await asking.asker.ask(claim)
     assert len(sends(spine)) == before + more
     if not more:
         assert answered is None or isinstance(answered.look, CouldNotAsk)
@@ -70,12 +52,11 @@ async def test_a_doubted_row_leaves_inside_the_memory_or_not_at_all(spine: Spine
     intent = spine.accepted()
     await remembered(spine, intent, "doubted_since")
     claimed = await claim_one(spine)
-    calls = lane(spine)
     await asyncio.sleep(stopped)
-    outcome, _ = await calls.send(
-        claimed.row.id, claimed.request, lease_ends=claimed.lease_ends, start=lambda: True, send_by=claimed.send_by
-    )
-    await calls.close()
+    async with stopping(Asking(spine)) as asking:
+        outcome, _ = await asking.lane.send(
+            claimed.row.id, claimed.request, lease_ends=claimed.lease_ends, start=lambda: True, send_by=claimed.send_by
+        )
     assert len(sends(spine)) == sent
     assert isinstance(outcome, NotExecuted) == (not sent)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from random import Random
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from fix_spine import CONTRACT, KEYED, Spine
-from fix_steps import claim, lane
+from fix_steps import claim, claim_due
 from settling.shop import use
 
 from idem.decisions import Retrying
@@ -20,7 +20,7 @@ from idem.outbox.operator import ages, listing, locking
 from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.settle.replay_window import memory_left, time_left
 from idem.outbox.values import clock
-from idem.reconciler import attempts, due
+from idem.reconciler import attempts
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600
@@ -94,25 +94,16 @@ async def placed(spine: Spine, status: str, cases: list[Case]) -> dict[UUID, Cas
     placed = {}
     for number, case in enumerate(cases):
         intent = spine.accepted(f"k{number}")
-        async with spine.database.connection() as connection, connection.transaction():
-            await connection.execute("SET LOCAL session_replication_role = replica")
-            written = await connection.execute(
-                "UPDATE idem.outbox SET status = %(status)s, replay_window = %(promised)s,"
-                " first_sent_at = statement_timestamp() - make_interval(secs => %(sent)s),"
-                " doubted_since = statement_timestamp() - make_interval(secs => %(doubted)s)"
-                " WHERE intent_id = %(intent)s RETURNING id",
-                {"status": status, "promised": case.promised, "sent": case.sent, "doubted": case.doubted,
-                 "intent": intent},
-            )  # fmt: skip
-            row = await written.fetchone()
-            state = {"unknown": "unknown", "held": "failed_retryable"}.get(status, "in_progress")
-            for table, name in (("intents", "id"), ("idempotency_keys", "intent_id")):
-                await connection.execute(
-                    f"UPDATE idem.{table} SET state = %(state)s WHERE {name} = %(intent)s",
-                    {"state": state, "intent": intent},
-                )
-        assert row is not None
-        placed[row[0]] = case
+        await spine.forced(
+            "UPDATE idem.outbox SET status = %(status)s, replay_window = %(promised)s,"
+            " first_sent_at = statement_timestamp() - make_interval(secs => %(sent)s),"
+            " doubted_since = statement_timestamp() - make_interval(secs => %(doubted)s) WHERE intent_id = %(intent)s",
+            status=status, promised=case.promised, sent=case.sent, doubted=case.doubted, intent=intent,
+        )  # fmt: skip
+        placed[(await spine.row(intent))["id"]] = case
+    state = {"unknown": "unknown", "held": "failed_retryable"}.get(status, "in_progress")
+    for table in ("intents", "idempotency_keys"):
+        await spine.forced(f"UPDATE idem.{table} SET state = %(state)s", state=state)
     return placed
 
 
@@ -131,19 +122,15 @@ async def test_a_take_and_the_beginning_of_a_replay_ask_for_it(
     rows = await placed(spine, "unknown", [Case(promised, stated, *both) for both in MOMENTS if both[0] is not None])
     contract = stating(spine, stated)
     now = clock.boottime()
-    async with spine.database.connection() as connection:
-        taken = await due.claim_due(
-            connection, lane(spine), contract, token=uuid4(), holder="t", lease=30, limit=100, now=now,
-            replay_first=first,
-        )  # fmt: skip
-        assert {each.row.id for each in taken} == set(rows)
-        for each in taken:
-            left = rows[each.row.id].left
-            assert each.replay == (left > 0), rows[each.row.id]
-            assert each.send_by - now == pytest.approx(left, abs=EDGE / 2)
-            if not first:
-                begun = await attempts.begin_replay(connection, each, contract)
-                assert (begun is not None) == (left > 0), rows[each.row.id]
+    taken = await claim_due(spine, limit=100, now=now, replay_first=first)
+    assert {each.row.id for each in taken} == set(rows)
+    for each in taken:
+        left = rows[each.row.id].left
+        assert each.replay == (left > 0), rows[each.row.id]
+        assert each.send_by - now == pytest.approx(left, abs=EDGE / 2)
+        if not first:
+            begun = await spine.run(attempts.begin_replay, each, contract)
+            assert (begun is not None) == (left > 0), rows[each.row.id]
 
 
 @pytest.mark.parametrize(("promised", "stated"), WINDOWS)
@@ -178,10 +165,9 @@ async def test_an_operator_a_metric_and_a_list_tell_of_it(spine: Spine, promised
     near = pytest.approx
     for intent in await spine.all("SELECT intent_id, id FROM idem.outbox"):
         case = rows[intent["id"]]
-        async with spine.database.connection() as connection:
-            (found,) = await read_locked(connection, [intent["id"]])
-            held = await locking.snapshot(connection, intent["intent_id"])
-            shown = await listing.intent(connection, intent["intent_id"])
+        (found,) = await spine.run(read_locked, [intent["id"]])
+        held = await spine.run(locking.snapshot, intent["intent_id"])
+        shown = await spine.run(listing.intent, intent["intent_id"])
         terms = spine.catalogue.cautious("pay.keyed", "keyed")
         assert memory_left(found.row.replay_window, found.row.memory_age, contract) == near(case.left, abs=EDGE / 2)
         if case.doubted is not None:
@@ -190,9 +176,8 @@ async def test_an_operator_a_metric_and_a_list_tell_of_it(spine: Spine, promised
         assert held.window_left(terms) == near(max(0.0, case.left), abs=EDGE / 2)
         promise = replace(case, stated=case.promised).left
         assert shown["row"]["replay_window_left"] == near(promise, abs=EDGE / 2)
-    async with spine.database.connection() as connection:
-        (told,) = (await ages.ages(connection, spine.catalogue.memories))["outbox"]
-        (row_s_own,) = (await ages.ages(connection))["outbox"]
+    (told,) = (await spine.run(ages.ages, spine.catalogue.memories))["outbox"]
+    (row_s_own,) = (await spine.run(ages.ages))["outbox"]
     assert told["replay_window_left"] == near(min(case.left for case in rows.values()), abs=EDGE / 2)
     promises = [replace(case, stated=case.promised).left for case in rows.values()]
     assert row_s_own["replay_window_left"] == near(min(promises), abs=EDGE / 2)

@@ -88,14 +88,9 @@ def test_what_may_act_late_is_cancelled_with_tombstones_alone() -> None:
     row = taken(server_error=True, absences=1, lookups=len(CONTRACT.schedule) - 1)
     assert following(row, {"lookup": Absent()}, contract=late) is None
     stones = replace(late, cancel=CancelRule(tombstones=True))
-    assert (
-        following(replace(row, row=replace(row.row, lookups=1)), {"lookup": Absent()}, contract=stones)
-        == "cancel_by_key"
-    )
-    assert (
-        following(replace(row, row=replace(row.row, lookups=1, absences=0)), {"lookup": Absent()}, contract=stones)
-        is None
-    )
+    for absences, way in ((1, "cancel_by_key"), (0, None)):
+        once = replace(row, row=replace(row.row, lookups=1, absences=absences))
+        assert following(once, {"lookup": Absent()}, contract=stones) == way
 
 
 def test_after_a_cancel_only_another_one_says_what_is_there() -> None:
@@ -132,10 +127,8 @@ async def test_a_contract_may_put_the_look_before_the_replay(spine: Spine) -> No
     assert kinds[0]["details"]["tried"][0]["how"] == "look"
     second = await spine.sent("k2", faults=["act_then_drop"])
     assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
-    kinds = await spine.all(
-        "SELECT attempt FROM idem.evidence WHERE source = 'reconciler' AND intent_id = %(i)s", i=second
-    )
-    assert [each["attempt"] for each in kinds] == [1]
+    attempts = "SELECT attempt FROM idem.evidence WHERE source = 'reconciler' AND intent_id = %(i)s"
+    assert await spine.column(attempts, i=second) == [1]
     assert intent != second
     assert len(sends(spine)) == 3
 

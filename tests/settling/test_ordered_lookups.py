@@ -12,13 +12,11 @@ ORDERS: list[dict[str, Any]] = [{"hasten": True}, {"since": datetime.now(UTC) - 
 
 
 async def lost(spine: Spine) -> UUID:
-    intent = await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
-    return intent
+    return await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
 
 
 async def next_look(spine: Spine) -> float:
-    found = await spine.one("SELECT extract(epoch FROM available_at - now())::float8 AS due FROM idem.outbox")
-    return float(found["due"])
+    return float(await spine.value("SELECT extract(epoch FROM available_at - now())::float8 FROM idem.outbox"))
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=["now", "since"])
@@ -27,9 +25,8 @@ async def test_ordered_lookups_leave_the_schedule_as_it_is(spine: Spine, order: 
     intent = await lost(spine)
     before = await next_look(spine)
     await spine.reconcile(**order, times=5)
-    row = await spine.row(intent)
-    assert row is not None and (row["status"], row["lookups"]) == ("unknown", 0)
-    assert row["absences"] == 5, "each of them was made"
+    await spine.expect(intent, status="unknown", lookups=0)
+    assert (await spine.row(intent))["absences"] == 5, "each of them was made"
     assert 0 < await next_look(spine) <= before
     assert await spine.letters(intent) == []
 
@@ -42,30 +39,25 @@ async def test_the_schedule_goes_on_where_it_was(spine: Spine) -> None:
     row = await spine.row(intent)
     assert row is not None and (row["lookups"], row["failures"]) == (0, 1) and row["scheduled_at"] is not None
     await spine.reconcile(after=10)
-    row = await spine.row(intent)
-    assert row is not None and (row["lookups"], row["absences"], row["scheduled_at"]) == (1, 1, None)
+    await spine.expect(intent, lookups=1, absences=1, scheduled_at=None)
     await spine.reconcile(hasten=True)
-    row = await spine.row(intent)
-    assert row is not None and (row["lookups"], row["absences"], row["scheduled_at"]) == (1, 2, None)
+    await spine.expect(intent, lookups=1, absences=2, scheduled_at=None)
 
 
 async def test_ordered_lookups_still_settle(spine: Spine) -> None:
     intent = await lost(spine)
     await spine.reconcile(after=250, hasten=True)
     await spine.reconcile(hasten=True)
-    row = await spine.row(intent)
-    assert row is not None and row["status"] == "held", row
+    await spine.expect(intent, status="held")
 
 
 async def test_an_awaiting_row_is_polled_as_before(spine: Spine) -> None:
     """Its polls have a schedule too: orders do not push it to the daily one."""
     intent = await spine.sent(operation="pay.keyless", faults=["pending"])
-    row = await spine.row(intent)
-    assert row is not None and row["status"] == "awaiting", row
+    await spine.expect(intent, status="awaiting")
     before = await next_look(spine)
     await spine.reconcile(hasten=True, times=5)
-    row = await spine.row(intent)
-    assert row is not None and (row["status"], row["lookups"]) == ("awaiting", 0)
+    await spine.expect(intent, status="awaiting", lookups=0)
     assert 0 < await next_look(spine) <= before
 
 

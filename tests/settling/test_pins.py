@@ -1,7 +1,6 @@
 """Account, origin and retention hold for every send, a redrive's and a dead letter's too (hazards 7, 8)."""
 
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 from fix_spine import KEYED, Spine
@@ -10,7 +9,6 @@ from settling.shop import sends, use
 from idem.cli.doctor.queue import against
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account
-from idem.outbox.operator import actions
 
 
 def moved(spine: Spine, what: str) -> Catalogue:
@@ -31,11 +29,6 @@ def moved(spine: Spine, what: str) -> Catalogue:
     )
 
 
-async def by_hand(spine: Spine, intent: UUID) -> None:
-    version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
-    await spine.run(actions.redrive, spine.catalogue, intent, by="ada", reason="again", version=version)
-
-
 @pytest.mark.parametrize("what", ["origin", "account"])
 async def test_a_redrive_goes_to_the_account_it_was_accepted_for_or_nowhere(spine: Spine, what: str) -> None:
     """Both the automatic one and that of a dead letter: not sent, not asked about, and doctor names the reason."""
@@ -52,7 +45,7 @@ async def test_a_redrive_goes_to_the_account_it_was_accepted_for_or_nowhere(spin
     held = await spine.all("SELECT intent_id FROM idem.outbox WHERE status = 'held'")
     assert held, statuses
     for each in held:
-        await by_hand(spine, each["intent_id"])
+        await spine.act("redrive", each["intent_id"])
     for _ in range(3):
         await spine.reconcile(after=200, hasten=True)
         assert (await spine.work()).claimed == 0
@@ -67,25 +60,16 @@ async def test_a_redrive_goes_to_the_account_it_was_accepted_for_or_nowhere(spin
     assert (await spine.work()).claimed == len(rows)
 
 
-async def test_the_retention_guard_holds_after_a_redrive(spine: Spine) -> None:
+@pytest.mark.parametrize(("past_the_end", "attempts"), [(1, 2), (-60, 3)], ids=["after its end", "inside it"])
+async def test_the_retention_guard_holds_after_a_redrive(spine: Spine, past_the_end: int, attempts: int) -> None:
     """What came before is proven not executed, so the window begins anew; after its end there is no replay again."""
     intent = await spine.sent(amount=-1)
     assert (await spine.row(intent))["status"] == "held"
     await spine.advance(KEYED.key.retention * 3)
-    await by_hand(spine, intent)
+    await spine.act("redrive", intent)
     await spine.work(faults=["drop_before_acting"])
     await spine.expect(intent, status="unknown", attempt=2)
     use(spine, lookups=False)
-    await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin + 1)
-    assert len(sends(spine)) == 2
-    assert (await spine.row(intent))["attempt"] == 2
-
-
-async def test_inside_the_window_of_a_redrive_there_are_replays(spine: Spine) -> None:
-    intent = await spine.sent(amount=-1)
-    await spine.advance(KEYED.key.retention * 3)
-    await by_hand(spine, intent)
-    await spine.work(faults=["drop_before_acting"])
-    await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin - 60)
-    assert len(sends(spine)) == 3
-    assert (await spine.row(intent))["attempt"] == 3
+    await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin + past_the_end)
+    assert len(sends(spine)) == attempts
+    assert (await spine.row(intent))["attempt"] == attempts

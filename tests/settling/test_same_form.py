@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from fix_spine import Spine
 from settling import shop
-from settling.shop import much_later
+from settling.shop import much_later, stands
 
 from idem.outbox.domain.contract import FrozenRequest, ProviderRequest
 from idem.outbox.providers.key_locations import of_path, places
@@ -36,12 +36,6 @@ async def lost(spine: Spine, fault: str = "act_then_drop") -> UUID:
 
 async def paid(spine: Spine, key: str) -> None:
     await shop.paid(spine, key, "pay.keyless")
-
-
-async def stands(spine: Spine, intent: UUID, why: str) -> None:
-    assert (await spine.row(intent))["status"] == "unknown"
-    (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
-    assert entry["reason"] == "reconcile_exhausted" and why in entry["details"]["why"]
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["the first of its form", "after one like it"])

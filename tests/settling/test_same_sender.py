@@ -10,16 +10,15 @@ import base64
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
 from fix_spine import BY_ID, KEYED, Spine, lookup
+from fix_waiting import stopping
 from settling import shop
-from settling.shop import lost, much_later, paid
+from settling.shop import account, keyed, lost, much_later, paid
 
 from idem.outbox.config.settings import ReconcilerSettings
-from idem.outbox.operator import actions
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.worker import worker
 from idem.outbox.worker.claim_gate import ClaimPlan
@@ -29,17 +28,6 @@ from idem.testing.bank import BankAccount as BankAccount
 OTHER = "Bearer another-token"
 ROTATED = "Basic " + base64.b64encode(b"keyed-token:rotated").decode()
 """Another credential of the same account."""
-
-
-def keyed(spine: Spine, **changes: Any) -> None:
-    """The keyed provider, changed as an operator would."""
-    spine.change("keyed", **changes)
-    spine.acceptor.providers = spine.catalogue.providers
-
-
-def account(spine: Spine, **changes: Any) -> None:
-    ours = spine.catalogue.providers["keyed"].accounts["keyed"]
-    keyed(spine, accounts={"keyed": replace(ours, **changes)})
 
 
 def lookups_only(spine: Spine) -> None:
@@ -65,11 +53,17 @@ async def soon(spine: Spine) -> None:
 
 
 async def stands(spine: Spine, intent: UUID, why: str, *, letter: str = "reconcile_exhausted") -> None:
-    """It was paid once, nobody sent it again, and a person hears what has changed and what to do."""
-    assert (await spine.row(intent))["status"] == "unknown"
-    (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
-    assert entry["reason"] == letter
-    assert why in entry["details"]["why"] and "restore the old ones" in entry["details"]["why"]
+    """A person reads what has changed and what to do."""
+    await shop.stands(spine, intent, why, "restore the old ones", letter=letter)
+
+
+@pytest.fixture
+def token(another: Spine, tmp_path: Path) -> Callable[[str], object]:
+    """The account has its token in a file: this rewrites it."""
+    found = tmp_path / "token"
+    found.write_text("keyed-token")
+    account(another, credentials={}, signer=RenewedToken(found, "Bearer "))
+    return found.write_text
 
 
 WAYS: list[Callable[[Spine], None]] = [lookups_only, replays_only, lambda spine: None]
@@ -120,43 +114,32 @@ async def test_a_header_of_the_account_is_a_part_of_the_sender(spine: Spine, use
     await stands(spine, intent, "the credentials or the headers of the account", letter=letter)
 
 
-async def test_a_token_that_is_rewritten_while_the_daemon_lives(another: Spine, tmp_path: Path) -> None:
-    spine = another
-    token = tmp_path / "token"
-    token.write_text("keyed-token")
-    shop.use(spine, key=replace(KEYED.key, replay="success_only"))
-    account(spine, credentials={}, signer=RenewedToken(token, "Bearer "))
-    one = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
-    try:
+async def test_a_token_that_is_rewritten_while_the_daemon_lives(spine: Spine, token: Callable[[str], object]) -> None:
+    lookups_only(spine)
+    settings = ReconcilerSettings(lease=30)
+    async with stopping(Reconciler(spine.database, spine.catalogue, settings, slots=4, margin=1)) as one:
         await one.run_once(hasten=True)
         intent = await lost(spine)
-        token.write_text("another-token")
+        token("another-token")
         for seconds in (200, 200, 600, 4000, 4000, 90000):
             await spine.advance(seconds)
             await one.run_once(hasten=True)
             await spine.work()
         assert len(shop.sends(spine)) == 1
         await stands(spine, intent, "the credentials or the headers of the account")
-        token.write_text("keyed-token")
+        token("keyed-token")
         await spine.advance(200)
         await one.run_once(hasten=True)
         assert (await spine.key(intent))["state"] == "completed"
-    finally:
-        await one.close()
 
 
-async def test_a_token_that_is_rewritten_between_claim_and_send(another: Spine, tmp_path: Path) -> None:
+async def test_a_token_that_is_rewritten_between_claim_and_send(spine: Spine, token: Callable[[str], object]) -> None:
     """As whom it leaves is on record before the first byte does: it waits for a claim under the new one."""
-    spine = another
-    token = tmp_path / "token"
-    token.write_text("keyed-token")
-    account(spine, credentials={}, signer=RenewedToken(token, "Bearer "))
     intent = spine.accepted()
-    one = worker.Worker(spine.database, spine.catalogue, spine.settings)
-    try:
+    async with stopping(worker.Worker(spine.database, spine.catalogue, spine.settings)) as one:
         (lane,) = [each for each in one.lanes if each.name.account == "keyed"]
         (claimed,) = await lane._claim(ClaimPlan(1))
-        token.write_text("another-token")
+        token("another-token")
         settling = asyncio.create_task(one.settler.run())
         lane._start(claimed)
         await lane.finish()
@@ -164,8 +147,6 @@ async def test_a_token_that_is_rewritten_between_claim_and_send(another: Spine, 
         settling.cancel()
         assert shop.sends(spine) == [] and (await spine.row(intent))["status"] == "pending"
         await one.run_once()
-    finally:
-        await one.close()
     assert len(shop.sends(spine)) == 1 and (await spine.key(intent))["state"] == "completed"
 
 
@@ -241,12 +222,8 @@ async def test_what_rests_on_an_operators_word_is_not_sent_as_another(another: S
     intent = await lost(spine)
     await spine.advance(2000)
 
-    async def act(what: Any) -> None:
-        version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-        await spine.run(what, spine.catalogue, intent, by="ann", reason="r", version=version)
-
-    await act(actions.resolve_failed)
-    await act(actions.redrive)
+    await spine.act("resolve_failed", intent)
+    await spine.act("redrive", intent)
     right = spine.catalogue
     account(spine, credentials={"authorization": OTHER})
     for _ in range(3):

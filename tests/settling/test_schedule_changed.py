@@ -1,14 +1,12 @@
 """A schedule or an operation changes while rows are unknown: each row keeps an entry or a next look (P5)."""
 
 import dataclasses
-from typing import Any
 from uuid import UUID
 
 import pytest
 from fix_spine import KEYED, Spine
 
 from idem.outbox.domain.contract import LookupRule
-from idem.outbox.operator import actions
 
 
 def with_schedule(spine: Spine, provider: str, schedule: tuple[float, ...]) -> None:
@@ -24,13 +22,8 @@ def without_operation(spine: Spine, name: str) -> None:
 async def lost(spine: Spine, provider: str = "keyless") -> UUID:
     """An intent whose call was made and whose answer was lost; the bank answers every question with nothing."""
     intent = await spine.sent(operation=f"pay.{provider}", faults=["drop_before_acting"])
-    row = await spine.row(intent)
-    assert row is not None and row["status"] == "unknown", row
+    await spine.expect(intent, status="unknown")
     return intent
-
-
-async def sweep(spine: Spine) -> Any:
-    return await spine.sweep()
 
 
 @pytest.mark.parametrize("lookups", [3, 4, 5, 12])
@@ -43,11 +36,9 @@ async def test_a_schedule_made_shorter_leaves_no_unknown_row_without_an_entry(sp
     with_schedule(spine, "keyless", (5, 30, 120))
     await spine.reconcile()
     assert await spine.letters(intent) == ["reconcile_exhausted"]
-    (seen,) = await spine.all("SELECT count(*) AS n FROM idem.evidence WHERE kind = 'schedule_used_up'")
-    assert seen["n"] == 1
+    assert await spine.value("SELECT count(*) FROM idem.evidence WHERE kind = 'schedule_used_up'") == 1
     await spine.reconcile()
-    (again,) = await spine.all("SELECT seen FROM idem.dead_letters")
-    assert again["seen"] == 1, "a second pass finds the entry and writes nothing"
+    assert await spine.value("SELECT seen FROM idem.dead_letters") == 1, "a second pass finds the entry"
 
 
 async def test_a_look_past_the_end_of_the_schedule_opens_the_entry_too(spine: Spine) -> None:
@@ -73,18 +64,12 @@ async def test_an_unknown_row_whose_operation_has_gone_is_told_and_can_be_decide
     intent = await lost(spine)
     without_operation(spine, "pay.keyless")
     await spine.reconcile(hasten=True)
-    await sweep(spine)
+    await spine.sweep()
     assert await spine.letters(intent) == [], "its look is late by less than a day"
-    await spine.advance(2 * 86400)
-    assert (await sweep(spine)).unattended == 1
+    assert (await spine.sweep(after=2 * 86400)).unattended == 1
     assert await spine.letters(intent) == ["not_settleable"]
-    assert (await sweep(spine)).unattended == 0, "told once"
-    async with spine.database.connection() as connection:
-        version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-        done = await actions.resolve_failed(
-            connection, spine.catalogue, intent, by="op", reason="the bank has nothing", version=version
-        )
-    assert done.state == "failed_retryable"
+    assert (await spine.sweep()).unattended == 0, "told once"
+    assert (await spine.act("resolve_failed", intent)).state == "failed_retryable"
 
 
 async def test_a_paused_lane_is_not_told_as_unattended(spine: Spine) -> None:
@@ -94,8 +79,7 @@ async def test_a_paused_lane_is_not_told_as_unattended(spine: Spine) -> None:
         "INSERT INTO idem.lanes (provider, account, lookups_paused) VALUES ('keyless', '', true)"
         " ON CONFLICT (provider, account) DO UPDATE SET lookups_paused = true RETURNING provider"
     )
-    await spine.advance(2 * 86400)
-    await sweep(spine)
+    await spine.sweep(after=2 * 86400)
     assert await spine.letters(intent) == []
 
 
@@ -112,11 +96,10 @@ async def test_a_row_that_waits_for_its_replay_is_not_told_as_unattended_before_
     await spine.all("UPDATE idem.outbox SET replay_window = %(w)s RETURNING id", w=contract.replay_window)
     await spine.all("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', '', true) RETURNING provider")
     assert (await spine.reconcile(after=2 * 86400)).asked == {}
-    await sweep(spine)
+    await spine.sweep()
     assert await spine.letters(intent) == []
     if over:
-        await spine.advance(month)
-        await sweep(spine)
+        await spine.sweep(after=month)
         assert await spine.letters(intent) == ["not_settleable"], "it waits for nothing any more, and nobody asks"
         return
     await spine.all("UPDATE idem.lanes SET paused = false RETURNING provider")
@@ -133,9 +116,8 @@ async def test_a_take_that_was_left_behind_keeps_its_quiet_time_when_it_is_told(
     without_operation(spine, "pay.keyed")
     await spine.advance(3 * 86400)
     before = await spine.row(intent)
-    await sweep(spine)
+    await spine.sweep()
     after = await spine.row(intent)
-    assert before is not None and after is not None
     assert await spine.letters(intent) == ["not_settleable"]
     assert after["quiet_after"] > before["claimed_until"] and after["claim_token"] is None
 
@@ -149,8 +131,5 @@ async def test_a_redrive_whose_operation_has_gone_comes_to_rest_with_an_entry(sp
     assert row is not None and row["status"] == "held" and row["redrive_at"] is not None, row
     without_operation(spine, "pay.keyless")
     assert await spine.letters(intent) == []
-    await spine.advance(2 * 86400)
-    await sweep(spine)
-    row = await spine.row(intent)
-    assert row is not None and (row["status"], row["redrive_at"]) == ("held", None)
-    assert await spine.letters(intent) == ["too_late"]
+    await spine.sweep(after=2 * 86400)
+    await spine.expect(intent, status="held", redrive_at=None, letters=["too_late"])

@@ -19,8 +19,7 @@ MAIL = "pay.keyless"
 
 async def lost(spine: Spine, **contract: object) -> UUID:
     use(spine, KEYLESS, kind="keyless", **{"lookups": False, **contract})  # type: ignore[arg-type]
-    intent = await spine.sent(operation=MAIL, faults=["act_then_drop"])
-    return intent
+    return await spine.sent(operation=MAIL, faults=["act_then_drop"])
 
 
 async def test_assume_done_when_nothing_sent_can_act_any_more(spine: Spine) -> None:

@@ -29,8 +29,7 @@ async def backlog(spine: Spine) -> Spine:
 
 
 def reconciler(spine: Spine, *, slots: int, limits: Limits = Limits()) -> Reconciler:  # noqa: B008
-    known = spine.catalogue.providers["keyed"]
-    other = replace(known, contract=replace(KEYED, limits=limits))  # type: ignore[type-var]
+    other = replace(spine.provider("keyed"), contract=replace(KEYED, limits=limits))
     operations = {"pay.keyed": spine.catalogue.operations["pay.keyed"]}
     catalogue = Catalogue(spine.catalogue.environment, {"keyed": other}, operations)
     return Reconciler(spine.database, catalogue, ReconcilerSettings(lease=90, interval=60), slots=slots, margin=1)

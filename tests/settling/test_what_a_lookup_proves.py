@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pytest
 from fix_server import Asked, serving
 from fix_spine import BY_ID, KEYED, KEYLESS, Spine, lookup
 from producers.application import Application, synced
 from settling import shop
+from settling.shop import keyed
 
 from idem.outbox.domain.contract import KeyRule, LookupRule, Response
 from idem.outbox.providers.http import HttpProvider
@@ -48,21 +48,13 @@ async def merchants() -> AsyncIterator[Merchants]:
         yield found
 
 
-def keyed(spine: Spine, **changes: Any) -> None:
-    spine.change("keyed", **changes)
-    spine.acceptor.providers = spine.catalogue.providers
-
-
 async def test_a_look_says_the_headers_of_the_call(spine: Spine, merchants: Merchants) -> None:
-    provider = spine.catalogue.providers["keyed"]
-    account = replace(provider.accounts["keyed"], origin=merchants.url)
     contract = replace(KEYED, key=replace(KEYED.key, replay="success_only"))
-    keyed(spine, accounts={"keyed": account}, contract=contract, headers={"x-merchant": "one"})
-    spine.accepted()
-    await spine.work()
+    shop.account(spine, origin=merchants.url)
+    keyed(spine, contract=contract, headers={"x-merchant": "one"})
+    await spine.sent()
     keyed(spine, headers={"x-merchant": "two"})
-    await spine.advance(10)
-    await spine.reconcile()
+    await spine.reconcile(after=10)
     methods = [method for method, _ in merchants.asked]
     assert methods[0] == "POST" and "GET" in methods
     assert {headers["x-merchant"] for _, headers in merchants.asked} == {"one"}
@@ -83,9 +75,7 @@ async def test_what_was_taken_over_without_its_request(spine: Spine, imported_as
         request=lambda params: replace(request(params), json={**request(params).json, "reference": "{idem.key}"}),
     )
     spine.acceptor.operations = spine.catalogue.operations
-    spine.bank.script(None, ["drop_before_acting"])
-    intent = spine.accepted()
-    await spine.work()
+    intent = await spine.sent(faults=["drop_before_acting"])
     await spine.all("UPDATE idem.outbox SET imported_as = %(known)s RETURNING id", known=imported_as)
     await much_later(spine)
     believed = (imported_as, by) == ("key", "key")
@@ -118,13 +108,8 @@ async def test_a_flight_limit_that_was_corrected_counts_for_what_is_unknown(spin
             operation = replace(spine.catalogue.operations["pay.keyless"], provider="keyed", account="keyed")
             spine.catalogue = replace(spine.catalogue, operations={"pay.keyed": replace(operation, name="pay.keyed")})
             spine.acceptor.operations = spine.catalogue.operations
-            spine.bank.script(None, ["drop_before_acting"])
-            intent = spine.accepted()
-            await spine.work()
-    for _ in range(4):
-        await spine.advance(200)
-        await spine.reconcile(hasten=True)
+            intent = await spine.sent(faults=["drop_before_acting"])
+    await spine.reconcile(after=200, hasten=True, times=4)
     assert (await spine.row(intent))["status"] == "unknown", "the request may still act"
-    await spine.advance(3000)
-    await spine.reconcile(hasten=True)
+    await spine.reconcile(after=3000, hasten=True)
     assert (await spine.row(intent))["status"] != "unknown"

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 from fix_spine import Spine
 from settling import shop
-from settling.shop import lost
+from settling.shop import lost, much_later, stands
 
 from idem.outbox.domain.contract import ProviderRequest
-from idem.outbox.operator import actions
-from idem.outbox.settle.rendering import Renderer
 from idem.outcomes import Succeeded
 from idem.testing.bank import BankAccount as BankAccount
 
@@ -21,19 +19,11 @@ async def test_a_reference_that_a_person_gives_is_no_witness_of_the_account(spin
     spine.bank.add_account(BankAccount("another", "another-token"))
     intent, by_hand = await lost(spine, "lost", "act_then_drop"), await lost(spine, "by-hand", "drop_before_acting")
     before = spine.effects()
-    provider = spine.provider("keyed")
-    there = replace(provider.accounts["keyed"], credentials={"authorization": "Bearer another-token"})
-    spine.change("keyed", accounts={"keyed": there})
-    await spine.sent("made-there")
-    made = await spine.one("SELECT provider_reference AS it FROM idem.intents WHERE idempotency_key = 'made-there'")
-    version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=by_hand))["version"]
-    await spine.run(
-        actions.resolve_completed, spine.catalogue, Renderer(), by_hand, Succeeded(made["it"], {}), by="ann",
-        reason="made by hand", version=version,
-    )  # fmt: skip
-    for seconds in (60, 200, 200, 600, 4000, 90000):
-        await spine.reconcile(after=seconds, hasten=True)
-        await spine.work()
+    shop.account(spine, credentials={"authorization": "Bearer another-token"})
+    there = await spine.sent("made-there")
+    made = await spine.value("SELECT provider_reference FROM idem.intents WHERE id = %(i)s", i=there)
+    await spine.act("resolve_completed", by_hand, outcome=Succeeded(made, {}))
+    await much_later(spine)
     await spine.expect(intent, status="unknown", effects=before + 1)
 
 
@@ -53,9 +43,5 @@ async def test_a_path_that_was_moved_is_not_in_the_list_of_the_old_one(spine: Sp
     await spine.advance(60)
     at(path)
     intent = await spine.sent("lost", faults=["drop_before_acting"])
-    for seconds in (60, 200, 200, 600, 4000, 90000):
-        await spine.reconcile(after=seconds, hasten=True)
-        await spine.work()
-    assert (await spine.row(intent))["status"] == "unknown"
-    (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
-    assert "the path of the operation" in entry["details"]["why"]
+    await much_later(spine)
+    await stands(spine, intent, "the path of the operation")

@@ -1,12 +1,11 @@
 """Refunds: facts that come after the end of a call."""
 
-import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from fix_webhooks import Hooks, serving
+import httpx
+from fix_webhooks import Hooks
 
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says
@@ -22,14 +21,22 @@ REFUNDED = Rule(
 )
 
 
-@contextlib.asynccontextmanager
-async def knowing_refunds(hooks: Hooks, *, fetch: bool) -> AsyncIterator[None]:
+async def knowing_refunds(hooks: Hooks, *, fetch: bool) -> Hooks:
+    """The contract knows refunds from now on."""
     keyed = hooks.spine.provider("keyed")
     contract = replace(keyed.contract, event=EventRule(fetch=fetch))
-    hooks.spine.change("keyed", outcome=(REFUNDED, *keyed.outcome), contract=contract)
-    async with serving(hooks.spine.url, hooks.spine.catalogue) as url:
-        hooks.http.base_url = url
-        yield
+    await hooks.change(outcome=(REFUNDED, *keyed.outcome), contract=contract)
+    return hooks
+
+
+async def made(hooks: Hooks, key: str) -> str:
+    """A payment under this key that is made behind our back; its id."""
+    async with httpx.AsyncClient() as client:
+        headers = {"idempotency-key": key, "authorization": "Bearer keyed-token"}
+        url = f"{hooks.spine.bank.url}/payments"
+        answer = await client.post(url, json={"amount": 100, "currency": "eur"}, headers=headers)
+    shown = answer.json()
+    return str(shown.get("id") or shown["error"]["payment"]["id"])
 
 
 async def again(hooks: Hooks) -> None:

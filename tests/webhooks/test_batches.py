@@ -1,17 +1,15 @@
 """One delivery of several events: each is taken by itself, and the answer is 2xx only when all are kept."""
 
 import json
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from fix_desk import Desk
-from fix_webhooks import READER, Hooks, event, serving, signed
+from fix_webhooks import READER, Hooks, event, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.webhook import WebhookReply
 from idem.outbox.providers import batches, response
 from idem.outbox.providers import events as reading
@@ -27,38 +25,18 @@ LIST = READER.model_copy(update={"event_id": (P("/id"),), "events": P("/events")
 
 
 @pytest.fixture
-async def changed(hooks: Hooks) -> AsyncIterator[Callable[..., Any]]:
-    """Another endpoint, whose provider `keyed` reads events so and answers so."""
-    opened: list[Any] = []
-
-    async def change(events: WebhookSettings = LIST, reply: WebhookReply | None = None) -> Hooks:
-        known = hooks.spine.catalogue
-        keyed = known.providers["keyed"]
-        assert isinstance(keyed, HttpProvider) and keyed.webhook is not None
-        webhook = keyed.webhook if reply is None else replace(keyed.webhook, reply=reply)
-        providers = {**known.providers, "keyed": replace(keyed, events=events, webhook=webhook)}
-        hooks.spine.catalogue = Catalogue(known.environment, providers, known.operations)
-        serves = serving(hooks.spine.url, hooks.spine.catalogue)
-        opened.append(serves)
-        return replace(hooks, url=await serves.__aenter__())
-
-    yield change
-    for serves in opened:
-        await serves.__aexit__(None, None, None)
-
-
-async def send(hooks: Hooks, content: Any, id: str = "msg_1") -> Any:
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return await hooks.http.post(f"{hooks.url}/webhooks/keyed", content=body, headers=signed(body, id))
+async def batching(hooks: Hooks) -> Hooks:
+    """The provider `keyed` sends several events at once."""
+    await hooks.change(events=LIST)
+    return hooks
 
 
 def item(id: str | None, key: object, status: str = "succeeded", reference: str = "pay_1") -> dict[str, Any]:
     return ({} if id is None else {"id": id}) | event(key, status, reference)
 
 
-async def test_each_event_of_a_batch_does_what_it_says(hooks: Hooks, changed: Callable[..., Any]) -> None:
+async def test_each_event_of_a_batch_does_what_it_says(hooks: Hooks, batching: Hooks) -> None:
     first, second = await hooks.desk.unknown("k1"), await hooks.desk.unknown("k2")
-    batching = await changed()
     content = {
         "meta": {"n": 1.10},
         "events": [
@@ -67,7 +45,7 @@ async def test_each_event_of_a_batch_does_what_it_says(hooks: Hooks, changed: Ca
             item("ev_3", None, reference="pay_of_nobody"),
         ],
     }
-    answer = await send(batching, content)
+    answer = await batching.send(content)
     assert answer.status_code == 200
     assert answer.json() == {
         "events": [
@@ -78,7 +56,7 @@ async def test_each_event_of_a_batch_does_what_it_says(hooks: Hooks, changed: Ca
     }
     assert await hooks.desk.state(first) == await hooks.desk.state(second) == ("completed", None)
     assert (await hooks.spine.key(second))["response_status"] == 402
-    again = await send(batching, content, "msg_2")
+    again = await batching.send(content, "msg_2")
     assert {each["verdict"] for each in again.json()["events"]} == {"duplicate"}
     # What is kept of each says that event alone, and everything around the list.
     kept = await hooks.spine.all("SELECT body FROM idem.webhook_bodies ORDER BY webhook_event_id")
@@ -86,22 +64,17 @@ async def test_each_event_of_a_batch_does_what_it_says(hooks: Hooks, changed: Ca
         assert json.loads(bytes(row["body"])) == content | {"events": [content["events"][number]]}
 
 
-async def test_an_event_of_a_batch_that_waited_is_read_again(hooks: Hooks, changed: Callable[..., Any]) -> None:
+async def test_an_event_of_a_batch_that_waited_is_read_again(hooks: Hooks, batching: Hooks) -> None:
     """Unmatched when it came, between two others; its reference is written later."""
-    batching = await changed()
     content = {"events": [item("ev_1", None), item("ev_2", None, reference="pay_9"), item("ev_3", None)]}
-    assert (await send(batching, content)).status_code == 200
+    assert (await batching.send(content)).status_code == 200
     intent = await hooks.desk.awaiting("k")
     assert (await hooks.spine.reconcile()).events == 1
-    assert await hooks.desk.state(intent) == ("completed", None)
-    assert (await hooks.kept("ev_2"))["verdict"] == "applied"
+    await hooks.expect(intent, ("completed", None), verdict="applied", id="ev_2")
 
 
-async def test_a_failure_in_the_middle_is_503_and_the_repetition_is_deduplicated(
-    hooks: Hooks, changed: Callable[..., Any]
-) -> None:
+async def test_a_failure_in_the_middle_is_503_and_the_repetition_is_deduplicated(hooks: Hooks, batching: Hooks) -> None:
     first, second = await hooks.desk.unknown("k1"), await hooks.desk.unknown("k2")
-    batching = await changed()
     content = {
         "events": [item("ev_1", await hooks.key(first)), item("ev_2", await hooks.key(second), reference="pay_2")]
     }
@@ -110,23 +83,22 @@ async def test_a_failure_in_the_middle_is_503_and_the_repetition_is_deduplicated
         " IF NEW.event_id = 'ev_2' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NEW; END $$;"
         "CREATE TRIGGER fail BEFORE INSERT ON idem.webhook_events FOR EACH ROW EXECUTE FUNCTION public.fail();"
     )
-    assert (await send(batching, content)).status_code == 503
+    assert (await batching.send(content)).status_code == 503
     assert await hooks.desk.state(first) == ("completed", None)
     assert await hooks.desk.state(second) == ("unknown", "unknown")
     await hooks.spine.execute("DROP TRIGGER fail ON idem.webhook_events")
-    answer = await send(batching, content)
+    answer = await batching.send(content)
     assert [each["verdict"] for each in answer.json()["events"]] == ["duplicate", "applied"]
     assert await hooks.desk.state(second) == ("completed", None)
 
 
-async def test_what_has_no_id_is_left_out_and_the_rest_is_kept(hooks: Hooks, changed: Callable[..., Any]) -> None:
+async def test_what_has_no_id_is_left_out_and_the_rest_is_kept(hooks: Hooks, batching: Hooks) -> None:
     """The id in the headers is that of the whole delivery, so it tells no event of a batch from another."""
     intent = await hooks.desk.unknown("k")
-    batching = await changed()
-    answer = await send(batching, {"events": [item(None, None), item("ev_2", await hooks.key(intent)), 7]})
+    answer = await batching.send({"events": [item(None, None), item("ev_2", await hooks.key(intent)), 7]})
     assert answer.json() == {"event": "ev_2", "verdict": "applied"}
     assert len(await hooks.spine.all("SELECT 1 FROM idem.webhook_events")) == 1
-    nothing = await send(batching, {"events": [item(None, None), item(None, None)]})
+    nothing = await batching.send({"events": [item(None, None), item(None, None)]})
     assert (nothing.status_code, nothing.json()["code"]) == (400, "webhook_unreadable")
 
 
@@ -134,32 +106,31 @@ async def test_what_has_no_id_is_left_out_and_the_rest_is_kept(hooks: Hooks, cha
     ("body", "status"),
     [(b'{"events": []}', 200), (b'{"events": {}}', 400), (b'{"other": []}', 400), (b'{"events":[],"events":[]}', 400)],
 )
-async def test_an_empty_batch_is_taken_and_no_batch_is_not(
-    changed: Callable[..., Any], body: bytes, status: int
-) -> None:
-    batching = await changed()
-    assert (await send(batching, body)).status_code == status
+async def test_an_empty_batch_is_taken_and_no_batch_is_not(batching: Hooks, body: bytes, status: int) -> None:
+    assert (await batching.send(body)).status_code == status
 
 
-async def test_the_answer_that_a_provider_wants_to_hear(hooks: Hooks, changed: Callable[..., Any]) -> None:
+async def test_the_answer_that_a_provider_wants_to_hear(hooks: Hooks) -> None:
     intent = await hooks.desk.unknown("k")
-    replying = await changed(READER, WebhookReply(202, b"[accepted]"))
-    answer = await send(replying, event(await hooks.key(intent)))
+    webhook = hooks.spine.provider("keyed").webhook
+    assert webhook is not None
+    await hooks.change(webhook=replace(webhook, reply=WebhookReply(202, b"[accepted]")))
+    answer = await hooks.send(event(await hooks.key(intent)))
     assert (answer.status_code, answer.content) == (202, b"[accepted]")
     assert answer.headers["content-type"].startswith("text/plain")
     assert await hooks.desk.state(intent) == ("completed", None)
-    refused = await hooks.http.post(f"{replying.url}/webhooks/keyed", content=b"{}", headers={})
+    refused = await hooks.post(b"{}", {})
     assert refused.status_code in (401, 415)
 
 
-async def test_hazard_40_a_test_event_is_never_a_live_one(hooks: Hooks, changed: Callable[..., Any]) -> None:
+async def test_hazard_40_a_test_event_is_never_a_live_one(hooks: Hooks) -> None:
     intent = await hooks.desk.unknown("k")
-    live = await changed(READER.model_copy(update={"when": {"/livemode": True}}))
+    await hooks.change(events=READER.model_copy(update={"when": {"/livemode": True}}))
     content = event(await hooks.key(intent))
-    assert (await send(live, content | {"livemode": False}, "evt_1")).json()["verdict"] == "ignored"
-    assert (await send(live, content, "evt_2")).json()["verdict"] == "ignored"
+    assert await hooks.verdict(content | {"livemode": False}, "evt_1") == "ignored"
+    assert await hooks.verdict(content, "evt_2") == "ignored"
     assert await hooks.desk.state(intent) == ("unknown", "unknown")
-    assert (await send(live, content | {"livemode": True}, "evt_3")).json()["verdict"] == "applied"
+    assert await hooks.verdict(content | {"livemode": True}, "evt_3") == "applied"
 
 
 WRAPPED = WebhookSettings(
@@ -225,8 +196,7 @@ def test_numbers_and_doubled_members_stay_as_they_were_written() -> None:
 
 async def test_a_provider_in_python_may_keep_the_whole_delivery(desk: Desk, hooks: Hooks) -> None:
     """Its events say no body of their own: the place in the whole one is kept."""
-    known = hooks.spine.catalogue.providers["keyed"]
-    assert isinstance(known, HttpProvider)
+    known = hooks.spine.provider("keyed")
 
     class Whole(HttpProvider):
         def read_events(self, body: bytes) -> Any:
@@ -237,7 +207,8 @@ async def test_a_provider_in_python_may_keep_the_whole_delivery(desk: Desk, hook
     hooks.spine.catalogue = replace(catalogue, providers={**catalogue.providers, "keyed": Whole(**fields)})
     async with serving(hooks.spine.url, hooks.spine.catalogue) as url:
         content = {"events": [item("ev_1", None), item("ev_2", None, reference="pay_9")]}
-        assert (await send(replace(hooks, url=url), content)).status_code == 200
+        hooks.http.base_url = url
+        assert (await hooks.send(content)).status_code == 200
     assert (await hooks.kept("ev_2"))["place"] == 1
     intent = await desk.awaiting("k")
     assert (await hooks.spine.reconcile()).events == 1

@@ -1,17 +1,15 @@
 """Attacks on what waits: events that the contract reads no more, hints that nobody can ask about."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from fix_desk import Desk
 from fix_spine import KEYED, Spine
-from fix_webhooks import READER, Hooks, event, hooking, serving
+from fix_webhooks import READER, Hooks, event
 from settling.shop import cancelling, sends, standing
+from webhooks.refunds import again
 
 from idem import Answer
 from idem.errors import OperatorRefused
@@ -26,22 +24,6 @@ from idem.outcomes import Succeeded
 from idem.reconciler.webhooks import hints
 
 
-@pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
-    """Signed events, sent to a real port."""
-    async with hooking(desk) as found:
-        yield found
-
-
-async def run(spine: Spine, statement: str, **about: Any) -> None:
-    await spine.execute(statement, about)
-
-
-async def again(spine: Spine) -> None:
-    await run(spine, "UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
-    await spine.reconcile()
-
-
 def reading(spine: Spine, **changes: Any) -> None:
     spine.change("keyed", events=READER.model_copy(update=changes))
 
@@ -52,50 +34,41 @@ async def test_an_event_that_the_contract_cannot_read_for_a_while_is_not_lost(ho
     key = "00000000-0000-8000-8000-000000000000"
     assert await hooks.verdict(event(key, reference="pay_1")) == "unmatched"
     reading(spine, events=json_pointer.parse("/events"))
-    await again(spine)
+    await again(hooks)
     kept = await hooks.kept()
     assert (kept["verdict"], kept["retry_at"] is not None) == ("unmatched", True)
     await spine.advance(86400 * 5)
-    await again(spine)
+    await again(hooks)
     assert await spine.all("SELECT 1 FROM idem.dead_letters") == []
     reading(spine)
-    await again(spine)
+    await again(hooks)
     assert await spine.value("SELECT reason FROM idem.dead_letters") == "unmatched_webhook"
-
-
-async def fetching(hooks: Hooks, stack: AsyncExitStack) -> None:
-    """The provider is asked before it is believed."""
-    keyed = hooks.spine.provider("keyed")
-    contract = replace(keyed.contract, event=EventRule(fetch=True))
-    hooks.spine.change("keyed", contract=contract)
-    hooks.http.base_url = await stack.enter_async_context(serving(hooks.spine.url, hooks.spine.catalogue))
 
 
 @pytest.mark.parametrize("state", ["unknown", "held", "queued"])
 async def test_who_is_sure_passes_an_event_that_nobody_can_confirm(hooks: Hooks, state: str) -> None:
     """Else a question that the provider never answers would keep the row for ever."""
     spine, acts = hooks.spine, hooks.desk
-    async with AsyncExitStack() as stack:
-        await fetching(hooks, stack)
-        make = {"unknown": acts.unknown, "held": acts.held, "queued": acts.pending}[state]
-        act = "cancel" if state == "queued" else "redrive"
-        intent = await make("k")
-        assert await hooks.verdict(event(await hooks.key(intent))) == "hint"
-        before = await acts.state(intent)
-        with pytest.raises(OperatorRefused, match="an unconfirmed event"):
-            await acts.act(act, intent)
-        assert await acts.state(intent) == before
-        await acts.act(act, intent, know_it_did_not_happen=True)
-        done = ("completed", None) if state == "queued" else ("in_progress", "pending")
-        assert await acts.state(intent) == done
-        assert await spine.all("SELECT 1 FROM idem.proofs") == []
-        # It is still asked about: what the provider shows counts.
-        assert (await hooks.kept())["verdict"] == "hint"
-        spine.bank.script({"method": "GET"}, ["503"])
-        await again(spine)
-        if state != "queued":
-            await spine.work()
-            assert await acts.state(intent) == ("completed", None)
+    await hooks.change(contract=replace(spine.provider("keyed").contract, event=EventRule(fetch=True)))
+    make = {"unknown": acts.unknown, "held": acts.held, "queued": acts.pending}[state]
+    act = "cancel" if state == "queued" else "redrive"
+    intent = await make("k")
+    assert await hooks.verdict(event(await hooks.key(intent))) == "hint"
+    before = await acts.state(intent)
+    with pytest.raises(OperatorRefused, match="an unconfirmed event"):
+        await acts.act(act, intent)
+    assert await acts.state(intent) == before
+    await acts.act(act, intent, know_it_did_not_happen=True)
+    done = ("completed", None) if state == "queued" else ("in_progress", "pending")
+    assert await acts.state(intent) == done
+    assert await spine.all("SELECT 1 FROM idem.proofs") == []
+    # It is still asked about: what the provider shows counts.
+    assert (await hooks.kept())["verdict"] == "hint"
+    spine.bank.script({"method": "GET"}, ["503"])
+    await again(hooks)
+    if state != "queued":
+        await spine.work()
+        assert await acts.state(intent) == ("completed", None)
 
 
 async def test_a_hint_that_comes_while_somebody_decides_is_not_passed(hooks: Hooks) -> None:
@@ -116,27 +89,25 @@ async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hook
     """The provider can be asked nothing: the row waits, a person is called, and what that one decides is done."""
     spine = hooks.spine
     cancelling(spine)
-    async with serving(spine.url, spine.catalogue) as url:
-        hooks.http.base_url = url
-        intent = await asyncio.to_thread(spine.accepted, "k")
-        old = await hooks.key(intent)
-        await spine.work(faults=["act_then_drop"])
-        await spine.reconcile(after=KEYED.flight_limit + 10)
-        await spine.reconcile(after=200)
-        assert await hooks.verdict(event(old, "succeeded", "pay_1")) == "hint"
-        for _ in range(4):
-            await again(spine)
-            await spine.work()
-            await spine.advance(200)
-        assert (await hooks.desk.state(intent), len(sends(spine))) == (("in_progress", "unfrozen"), 1)
-        assert await spine.letters(intent) == ["handler_failed"]
-        await hooks.desk.refuses("an unconfirmed event", "cancel", intent)
-        await hooks.desk.act("cancel", intent, know_it_did_not_happen=True)
-        assert await hooks.desk.state(intent) == ("completed", None)
-        await again(spine)
-        assert (await hooks.kept())["verdict"] == "noted"
-        assert await spine.letters(intent) == []
-        assert (len(sends(spine)), standing(spine)) == (1, 0)
+    await hooks.change()
+    intent = await asyncio.to_thread(spine.accepted, "k")
+    old = await hooks.key(intent)
+    await spine.work(faults=["act_then_drop"])
+    await spine.reconcile(after=KEYED.flight_limit + 10)
+    await spine.reconcile(after=200)
+    assert await hooks.verdict(event(old, "succeeded", "pay_1")) == "hint"
+    for _ in range(4):
+        await again(hooks)
+        await spine.work()
+        await spine.advance(200)
+    assert (await hooks.desk.state(intent), len(sends(spine))) == (("in_progress", "unfrozen"), 1)
+    assert await spine.letters(intent) == ["handler_failed"]
+    await hooks.desk.refuses("an unconfirmed event", "cancel", intent)
+    await hooks.desk.act("cancel", intent, know_it_did_not_happen=True)
+    assert await hooks.desk.state(intent) == ("completed", None)
+    await again(hooks)
+    await hooks.expect(intent, verdict="noted", letters=[])
+    assert (len(sends(spine)), standing(spine)) == (1, 0)
 
 
 async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
@@ -159,8 +130,7 @@ async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
         meeting = asyncio.create_task(late())
         await asyncio.sleep(0.2)
     assert await meeting == "applied"
-    assert await hooks.desk.state(intent) == ("completed", None)
-    assert await spine.events(intent) == ["rested", "later_fact", "corrected"]
+    await hooks.expect(intent, ("completed", None), events=["rested", "later_fact", "corrected"])
 
 
 async def test_a_later_fact_waits_for_nobody_who_holds_the_row(hooks: Hooks) -> None:

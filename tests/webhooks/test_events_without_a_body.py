@@ -1,17 +1,13 @@
 """Attacks on what waits beside its call: events whose body is gone, results stored while a cancel was under way."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from fix_desk import Desk
 from fix_spine import KEYED, Spine
-from fix_webhooks import Hooks, event, hooking, serving
+from fix_webhooks import Hooks, event
 from settling.shop import cancelling, standing
-from webhooks.refunds import REFUNDED, told
+from webhooks.refunds import again, knowing_refunds, told
 
 from idem import Answer
 from idem.outbox.domain.outbox_row import StoredProof
@@ -26,34 +22,21 @@ WAITING = ("hint", "deferred", "early")
 
 
 @pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
+async def hooks(hooks: Hooks) -> Hooks:
     """Signed events, sent to a real port, whose contract knows refunds."""
-    async with hooking(desk) as found:
-        known = found.spine.catalogue
-        keyed = replace(known.providers["keyed"], outcome=(REFUNDED, *known.providers["keyed"].outcome))  # type: ignore[type-var, attr-defined]
-        found.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
-        async with serving(found.spine.url, found.spine.catalogue) as url:
-            found.http.base_url = url
-            yield found
-
-
-async def run(spine: Spine, statement: str, **about: Any) -> None:
-    await spine.execute(statement, about)
+    return await knowing_refunds(hooks, fetch=False)
 
 
 async def early(hooks: Hooks) -> UUID:
     """A refund of a call that the provider has accepted, and whose end is not known yet."""
-    hooks.spine.bank.script(None, ["pending:600"])
-    intent = await asyncio.to_thread(hooks.spine.accepted, "k")
-    await hooks.spine.work()
+    intent = await hooks.spine.sent("k", faults=["pending:600"])
     assert await hooks.verdict(event(await hooks.key(intent), "refunded")) == "early"
     return intent
 
 
 async def looked_again(hooks: Hooks) -> tuple[Any, Any, bool]:
     """Let the waiting event be tried now: its verdict and call, and whether it waits for an hour or so."""
-    await run(hooks.spine, "UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
-    await hooks.spine.reconcile()
+    await again(hooks)
     kept = await hooks.spine.one(
         "SELECT verdict, intent_id, retry_at > now() + interval '50 minutes' AS later FROM idem.webhook_events"
         " WHERE event_id = 'evt_1'"
@@ -66,16 +49,15 @@ async def test_a_waiting_event_whose_body_is_gone_calls_somebody(hooks: Hooks, v
     """A refund that nobody would ever hear of."""
     spine, intent = hooks.spine, await early(hooks)
     body = await spine.one("SELECT * FROM idem.webhook_bodies")
-    await run(spine, "UPDATE idem.webhook_events SET verdict = %(v)s", v=verdict)
-    await run(spine, "DELETE FROM idem.webhook_bodies")
+    await spine.execute("UPDATE idem.webhook_events SET verdict = %(v)s", v=verdict)
+    await spine.execute("DELETE FROM idem.webhook_bodies")
     for _ in range(2):
         assert await looked_again(hooks) == (verdict, intent, True)
         assert await spine.letters(intent) == ["handler_failed"]
     letter = await spine.one("SELECT details, webhook_event_id FROM idem.dead_letters")
     assert letter["details"]["error"].startswith("its body can no longer be read")
     assert letter["webhook_event_id"] == body["webhook_event_id"]
-    await run(
-        spine, "INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) VALUES (%(i)s, '{}', %(b)s)",
+    await spine.execute("INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) VALUES (%(i)s, '{}', %(b)s)",
         i=body["webhook_event_id"], b=body["body"],
     )  # fmt: skip
     reference = spine.bank.log.payments()[-1].id
@@ -88,7 +70,7 @@ async def test_a_waiting_event_whose_body_is_gone_calls_somebody(hooks: Hooks, v
 @pytest.mark.parametrize("body", [b"no JSON", b'{"type": "payment.refunded", "data": {}}'])
 async def test_a_waiting_event_that_the_contract_reads_no_more_calls_somebody(hooks: Hooks, body: bytes) -> None:
     intent = await early(hooks)
-    await run(hooks.spine, "UPDATE idem.webhook_bodies SET body = %(b)s", b=body)
+    await hooks.spine.execute("UPDATE idem.webhook_bodies SET body = %(b)s", b=body)
     assert await looked_again(hooks) == ("early", intent, True)
     assert await hooks.spine.letters(intent) == ["handler_failed"]
 
@@ -96,7 +78,7 @@ async def test_a_waiting_event_that_the_contract_reads_no_more_calls_somebody(ho
 async def test_whoever_closes_the_entry_gives_the_event_up(hooks: Hooks) -> None:
     """Else the entry would be there again within the hour, for ever."""
     spine, intent = hooks.spine, await early(hooks)
-    await run(spine, "DELETE FROM idem.webhook_bodies")
+    await spine.execute("DELETE FROM idem.webhook_bodies")
     await looked_again(hooks)
     await hooks.desk.close(await hooks.desk.letter(intent, "handler_failed"))
     assert (await looked_again(hooks))[0] == "noted"
@@ -116,8 +98,8 @@ async def test_the_body_of_a_waiting_event_is_kept(hooks: Hooks) -> None:
         " SELECT id, '{}', '', received_at FROM e"
     )
     for verdict in (*WAITING, "agrees", "ignored"):
-        await run(spine, old, v=verdict, i=intent)
-    await run(spine, "DELETE FROM idem.webhook_events WHERE verdict = 'ignored'")
+        await spine.execute(old, v=verdict, i=intent)
+    await spine.execute("DELETE FROM idem.webhook_events WHERE verdict = 'ignored'")
     done = await Sweeper(spine.database, spine.catalogue, SweeperSettings()).run_once()
     assert done.webhook_bodies == 2
     left = await spine.all(
@@ -182,8 +164,7 @@ async def test_a_result_stored_after_the_cancel_speaks_of_what_it_has_undone(spi
     row = await spine.row(intent)
     await keep(spine, row["id"], "worker", proof)
     await spine.reconcile()
-    assert (await spine.key(intent))["state"] == "failed_retryable"
-    assert await spine.all("SELECT 1 FROM idem.proofs") == []
+    await spine.expect(intent, key="failed_retryable", proofs=0)
     assert ("worker", "stored_proof_undone") in [each[:2] for each in await spine.evidence(intent)]
     await spine.reconcile(after=200)
     await spine.work()

@@ -1,33 +1,19 @@
 """Attacks on later facts of calls that are open: questions without end, bodies that are gone, locks the other way."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
-import httpx
 import pytest
-from fix_desk import Desk
-from fix_webhooks import Hooks, event, hooking
-from webhooks.refunds import again, knowing_refunds, told
+from fix_webhooks import Hooks, event
+from webhooks.refunds import again, knowing_refunds, made, told
 
 from idem.errors import OperatorRefused
 from idem.outcomes import NotExecuted, Succeeded
 
 
 @pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
+async def hooks(hooks: Hooks) -> Hooks:
     """Signed events, sent to a real port, whose contract knows refunds."""
-    async with hooking(desk) as found, knowing_refunds(found, fetch=False):
-        yield found
-
-
-async def made(hooks: Hooks, key: str) -> str:
-    """A payment under this key that is made behind our back; its id."""
-    async with httpx.AsyncClient() as client:
-        headers = {"idempotency-key": key, "authorization": "Bearer keyed-token"}
-        url = f"{hooks.spine.bank.url}/payments"
-        answer = await client.post(url, json={"amount": 100, "currency": "eur"}, headers=headers)
-    shown = answer.json()
-    return str(shown.get("id") or shown["error"]["payment"]["id"])
+    return await knowing_refunds(hooks, fetch=False)
 
 
 def asked(hooks: Hooks) -> int:
@@ -84,14 +70,11 @@ async def test_a_refund_whose_body_is_gone_calls_somebody(hooks: Hooks, body: by
     await hooks.desk.settle(await hooks.desk.claim(), NotExecuted("transport"))
     key = await hooks.key(intent)
     assert await hooks.verdict(event(key, "refunded", await made(hooks, key))) == "hint"
-    async with spine.database.connection() as connection:
-        if body is None:
-            await connection.execute("DELETE FROM idem.webhook_bodies")
-        else:
-            await connection.execute("UPDATE idem.webhook_bodies SET body = %s", (body,))
+    await spine.execute(
+        "UPDATE idem.webhook_bodies SET body = %(b)s" if body else "DELETE FROM idem.webhook_bodies", b=body
+    )
     await verdicts(hooks, 3)
-    assert await hooks.desk.state(intent) == ("completed", None)
-    assert await spine.letters(intent) == ["handler_failed"]
+    await hooks.expect(intent, ("completed", None), letters=["handler_failed"])
     await hooks.desk.close(await hooks.desk.letter(intent, "handler_failed"))
     assert await verdicts(hooks, 1) == ["noted"]
     assert await spine.letters(intent) == []
@@ -144,8 +127,7 @@ async def test_whoever_is_sure_lets_a_queued_call_go_on(hooks: Hooks) -> None:
     assert await hooks.desk.state(intent) == ("in_progress", "pending")
     assert await verdicts(hooks, 1) == ["noted"]
     await spine.work()
-    assert await hooks.desk.state(intent) == ("completed", None)
-    await spine.expect(intent, letters=[], effects=1)
+    await hooks.expect(intent, ("completed", None), letters=[], effects=1)
 
 
 async def test_what_is_about_to_be_told_has_no_entry_that_would_give_it_up(hooks: Hooks) -> None:

@@ -1,50 +1,30 @@
 """Events that are fetched before they are believed: the provider is asked, and what it shows is the proof."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 import pytest
 from fix_desk import Desk
 from fix_spine import Spine
 from fix_waiting import running, until
-from fix_webhooks import READER, Hooks, event, serving
+from fix_webhooks import READER, Hooks, event
 
 from idem.decisions import Retrying
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.domain.contract import EventRule
-from idem.outbox.providers.http import HttpProvider
-from idem.outbox.values import json_pointer
 from idem.outcomes import Ambiguous, NotExecuted, Outcome, Refused, Succeeded
 from idem.reconciler.daemon import Reconciler
 
 DONE = ("completed", None)
+UNKNOWN_THEN_DONE = [("worker", "in_progress", "unknown"), ("webhook", "unknown", "completed")]
 
 
 @pytest.fixture
-async def fetching(hooks: Hooks) -> AsyncIterator[Hooks]:
+async def fetching(hooks: Hooks) -> Hooks:
     """An endpoint whose provider `keyed` is asked before its events are believed."""
-    known = hooks.spine.catalogue
-    keyed = known.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
-    contract = replace(keyed.contract, event=EventRule(fetch=True))
-    providers = {**known.providers, "keyed": replace(keyed, contract=contract)}
-    hooks.spine.catalogue = replace(known, providers=providers)
-    async with serving(hooks.spine.url, hooks.spine.catalogue) as url:
-        hooks.http.base_url = url
-        yield hooks
-
-
-async def lost(hooks: Hooks, key: str = "k") -> tuple[UUID, str]:
-    """A call whose answer was lost though the bank has made the payment; its reference there."""
-    spine = hooks.spine
-    spine.bank.script(None, ["act_then_drop"])
-    intent = await asyncio.to_thread(spine.accepted, key)
-    await spine.work()
-    assert await hooks.desk.state(intent) == ("unknown", "unknown")
-    return intent, spine.bank.log.payments()[-1].id
+    await hooks.change(contract=replace(hooks.spine.provider("keyed").contract, event=EventRule(fetch=True)))
+    return hooks
 
 
 async def due(spine: Spine) -> None:
@@ -52,24 +32,13 @@ async def due(spine: Spine) -> None:
     await spine.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
 
 
-async def lookups(hooks: Hooks, intent: UUID) -> int:
-    """Looks that the intent's own schedule has made."""
-    row = await hooks.spine.row(intent)
-    return int(row["lookups"])
-
-
 async def test_what_the_provider_shows_is_the_proof(fetching: Hooks) -> None:
     """Nothing changes when the event comes; within a pass it is fetched, by its reference."""
-    intent, reference = await lost(fetching)
-    assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
-    assert await fetching.desk.state(intent) == ("unknown", "unknown")
+    intent, reference = await fetching.lost()
+    await fetching.tell(intent, "hint", reference=reference, stands=("unknown", "unknown"))
     assert (await fetching.spine.reconcile()).events == 1
-    assert await fetching.desk.state(intent) == DONE
-    assert (await fetching.kept())["verdict"] == "applied"
-    assert await fetching.transitions(intent) == [
-        ("worker", "in_progress", "unknown"),
-        ("webhook", "unknown", "completed"),
-    ]
+    await fetching.expect(intent, DONE, verdict="applied")
+    assert await fetching.transitions(intent) == UNKNOWN_THEN_DONE
     seen = await fetching.spine.one(
         "SELECT kind, http_status, provider_reference, details FROM idem.evidence"
         " WHERE intent_id = %(i)s AND source = 'webhook'",
@@ -82,17 +51,15 @@ async def test_what_the_provider_shows_is_the_proof(fetching: Hooks) -> None:
 
 async def test_an_event_that_is_wrong_is_not_believed(fetching: Hooks) -> None:
     """It says that the card was declined; the provider shows a payment."""
-    intent, reference = await lost(fetching)
+    intent, reference = await fetching.lost()
     assert await fetching.verdict(event(await fetching.key(intent), "declined", reference)) == "hint"
     await fetching.spine.reconcile()
-    assert await fetching.desk.state(intent) == DONE
-    assert (await fetching.spine.key(intent))["response_status"] == 201
-    assert await fetching.spine.letters(intent) == []
+    await fetching.expect(intent, DONE, answer=201, letters=[])
 
 
 async def test_the_key_alone_is_enough_to_ask(fetching: Hooks) -> None:
     """The event names a reference of something else, or none that is known: the key finds the payment."""
-    intent, _ = await lost(fetching)
+    intent, _ = await fetching.lost()
     content = event(await fetching.key(intent))
     del content["data"]["id"]
     assert await fetching.verdict(content) == "noted"  # it shows an object that is no end
@@ -103,21 +70,12 @@ async def test_the_key_alone_is_enough_to_ask(fetching: Hooks) -> None:
 
 async def test_a_bare_event_is_worth_a_look(fetching: Hooks) -> None:
     """It shows no object at all: only that something has happened to it."""
-    intent, reference = await lost(fetching)
-    spine = fetching.spine
-    keyed = spine.catalogue.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
-    parse = json_pointer.parse
-    bare = READER.model_copy(
-        update={"object": parse("/shown"), "key": (parse("/about/key"),), "reference": parse("/about/id")}
-    )
-    providers = {**spine.catalogue.providers, "keyed": replace(keyed, events=bare)}
-    spine.catalogue = replace(spine.catalogue, providers=providers)
-    async with serving(spine.url, spine.catalogue) as url:
-        fetching.http.base_url = url
-        about = {"key": await fetching.key(intent), "id": reference}
-        assert await fetching.verdict({"type": "payment.changed", "about": about}) == "hint"
-    assert (await spine.reconcile()).events == 1
+    intent, reference = await fetching.lost()
+    places = {"object": ("shown",), "key": (("about", "key"),), "reference": ("about", "id")}
+    await fetching.change(events=READER.model_copy(update=places))
+    about = {"key": await fetching.key(intent), "id": reference}
+    assert await fetching.verdict({"type": "payment.changed", "about": about}) == "hint"
+    assert (await fetching.spine.reconcile()).events == 1
     assert await fetching.desk.state(intent) == DONE
 
 
@@ -127,8 +85,7 @@ async def test_hazard_53_a_hint_keeps_a_queued_call_from_being_sent(fetching: Ho
     key = await fetching.key(intent)
     assert await fetching.verdict(event(key)) == "hint"
     await fetching.spine.work(after=120)
-    assert fetching.spine.effects() == 0
-    assert await fetching.desk.state(intent) == ("in_progress", "pending")
+    await fetching.expect(intent, ("in_progress", "pending"), effects=0)
     # The provider has nothing: believed when the look-ups agree and the horizon has passed, and only then it is sent.
     await due(fetching.spine)
     await fetching.spine.reconcile()
@@ -139,8 +96,7 @@ async def test_hazard_53_a_hint_keeps_a_queued_call_from_being_sent(fetching: Ho
     await fetching.spine.reconcile()
     assert (await fetching.kept())["verdict"] == "unconfirmed"
     await fetching.spine.work()
-    assert await fetching.desk.state(intent) == DONE
-    assert fetching.spine.effects() == 1
+    await fetching.expect(intent, DONE, effects=1)
 
 
 async def test_hazard_53_a_hint_stands_against_retry_redrive_and_cancel(fetching: Hooks) -> None:
@@ -165,7 +121,7 @@ async def test_no_verdict_passes_a_hint(fetching: Hooks) -> None:
         await fetching.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 hour'")
         await fetching.spine.reconcile(hasten=True)
     assert await fetching.desk.state(intent) == ("unknown", "unknown")
-    assert await lookups(fetching, intent) >= 2
+    assert (await fetching.spine.row(intent))["lookups"] >= 2
 
 
 @pytest.mark.parametrize(
@@ -181,7 +137,7 @@ async def test_an_early_hint_lets_the_claim_end_as_it_ends(
     fetching: Hooks, outcome: Outcome, state: tuple[str, str | None]
 ) -> None:
     """It came while the call was under way: the result is written, and whatever comes of it waits for the fetch."""
-    _, reference = await lost(fetching, "other")
+    _, reference = await fetching.lost("other")
     if isinstance(outcome, Succeeded):
         outcome = Succeeded(reference)
     intent = await fetching.desk.pending("k")
@@ -193,8 +149,7 @@ async def test_an_early_hint_lets_the_claim_end_as_it_ends(
     await fetching.spine.work()
     assert len(fetching.spine.bank.log.sends()) == sent
     await fetching.spine.reconcile()
-    assert await fetching.desk.state(intent) == DONE
-    assert await fetching.spine.all("SELECT 1 FROM idem.proofs") == []
+    await fetching.expect(intent, DONE, proofs=0)
     assert (await fetching.kept())["verdict"] in ("applied", "agrees")
 
 
@@ -211,24 +166,22 @@ async def test_what_is_known_already_is_not_asked(fetching: Hooks) -> None:
     # What it is asked about is held against the end, and changes no answer.
     assert await fetching.verdict(event(await fetching.key(intent), "declined", reference), "evt_2") == "hint"
     await spine.reconcile()
-    assert (await fetching.kept("evt_2"))["verdict"] == "agrees"
-    assert await spine.letters(intent) == []
+    await fetching.expect(intent, verdict="agrees", letters=[], id="evt_2")
 
 
 async def test_a_contradiction_that_the_provider_confirms_is_a_conflict(fetching: Hooks) -> None:
     """Two payments for one call: the second is fetched, and somebody hears of it."""
-    intent, reference = await lost(fetching)
+    intent, reference = await fetching.lost()
     await fetching.verdict(event(await fetching.key(intent), reference=reference))
     await fetching.spine.reconcile()
-    _, second = await lost(fetching, "other")
+    _, second = await fetching.lost("other")
     assert await fetching.verdict(event(await fetching.key(intent), reference=second), "evt_2") == "hint"
     await fetching.spine.reconcile()
-    assert (await fetching.kept("evt_2"))["verdict"] == "conflict"
-    assert await fetching.spine.letters(intent) == ["possible_duplicate"]
+    await fetching.expect(intent, verdict="conflict", letters=["possible_duplicate"], id="evt_2")
 
 
 async def test_an_outage_loses_no_hint_and_calls_nobody(fetching: Hooks) -> None:
-    intent, reference = await lost(fetching)
+    intent, reference = await fetching.lost()
     assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
     await fetching.spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     port = fetching.spine.bank.port
@@ -249,7 +202,7 @@ async def test_an_outage_loses_no_hint_and_calls_nobody(fetching: Hooks) -> None
 
 async def test_an_object_that_no_rule_knows_calls_a_person_and_is_asked_on(desk: Desk, fetching: Hooks) -> None:
     """The provider answers, and would answer so for ever: the pointers or the rules are wrong."""
-    intent, reference = await lost(fetching)
+    intent, reference = await fetching.lost()
     spine = fetching.spine
     assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
     known = spine.catalogue
@@ -287,7 +240,7 @@ async def test_an_unmatched_event_that_finds_its_call_is_fetched_too(fetching: H
 
 
 async def test_the_daemon_fetches_without_being_told(fetching: Hooks) -> None:
-    intent, reference = await lost(fetching)
+    intent, reference = await fetching.lost()
     spine = fetching.spine
     await spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     settings = ReconcilerSettings(lease=30, interval=0.1)
@@ -299,7 +252,7 @@ async def test_the_daemon_fetches_without_being_told(fetching: Hooks) -> None:
 
 async def test_a_hint_whose_answer_cannot_be_rendered_stays(fetching: Hooks) -> None:
     """Its operation is unknown here: no lane asks about it, and nothing is lost."""
-    intent, reference = await lost(fetching)
+    intent, reference = await fetching.lost()
     operations: Any = fetching.spine.catalogue.operations
     kept = operations.pop("pay.keyed")
     assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
@@ -324,5 +277,4 @@ async def test_refused_there_is_refused_here(fetching: Hooks) -> None:
     content = event(await fetching.key(intent), "declined", outcome.reference or "pay_1")
     assert await fetching.verdict(content) == "hint"
     assert (await spine.reconcile()).events == 1
-    assert await fetching.desk.state(intent) == DONE
-    assert (await spine.key(intent))["response_status"] == 402
+    await fetching.expect(intent, DONE, answer=402)

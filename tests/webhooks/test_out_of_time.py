@@ -1,10 +1,9 @@
 """A genuine event whose time stamp is not near our clock is kept and asked about; by itself it proves nothing."""
 
 import asyncio
-import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -13,13 +12,12 @@ import fix_schemes as sign
 import httpx
 import pytest
 from fix_schemes import PLAIN, PRIVATE, PUBLIC, STANDARD, STRIPE
-from fix_webhooks import OTHERS, READER, Hooks, event, secret, serving, signed
+from fix_webhooks import OTHERS, READER, Hooks, event, secret, signed
 from prometheus_client import REGISTRY
+from webhooks.refunds import REFUNDED, again
 
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.webhook import Scheme, Webhook
-from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says
 from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, parse_template
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures
@@ -29,11 +27,6 @@ from idem.outcomes import NotExecuted
 P = json_pointer.parse
 HOUR, DAY, YEAR = 3600.0, 86_400.0, 365 * 86_400.0
 DONE, UNKNOWN = ("completed", None), ("unknown", "unknown")
-REFUNDED = Rule(
-    Says.LATER_FACT,
-    body=(Condition(P("/status"), ("refunded",)),),
-    places=RulePlaces(reference=P("/id"), status=P("/status"), fields={"refunded": P("/amount")}),
-)
 
 
 async def send(hooks: Hooks, content: Any, id: str = "evt_1", *, away: float = 0.0, key: str | None = None) -> str:
@@ -45,15 +38,11 @@ async def send(hooks: Hooks, content: Any, id: str = "evt_1", *, away: float = 0
     return str(answer.json()["verdict"])
 
 
-async def lost(hooks: Hooks, key: str = "k") -> tuple[UUID, str]:
-    """A call whose answer was lost though the bank has made the payment; its reference there."""
-    spine = hooks.spine
-    spine.bank.script(None, ["act_then_drop"])
-    intent = await asyncio.to_thread(spine.accepted, key)
-    await spine.work()
-    assert await hooks.desk.state(intent) == UNKNOWN
+async def lost(hooks: Hooks) -> tuple[UUID, str]:
+    """A call that an event alone settles here; its reference at the bank."""
+    found = await hooks.lost()
     await not_now(hooks)
-    return intent, spine.bank.log.payments()[-1].id
+    return found
 
 
 async def not_now(hooks: Hooks) -> None:
@@ -61,31 +50,11 @@ async def not_now(hooks: Hooks) -> None:
     await hooks.spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
 
 
-async def due(hooks: Hooks) -> None:
-    """Whatever waits is tried now."""
-    await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
-    await hooks.spine.reconcile()
-
-
-@contextlib.asynccontextmanager
-async def changed(hooks: Hooks, **changes: Any) -> AsyncIterator[None]:
-    """The endpoint and the daemons with another provider `keyed`."""
-    known = hooks.spine.catalogue
-    keyed = known.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
-    providers = {**known.providers, "keyed": replace(keyed, **changes)}
-    hooks.spine.catalogue = replace(known, providers=providers)
-    async with serving(hooks.spine.url, hooks.spine.catalogue) as url:
-        hooks.http.base_url = url
-        yield
-
-
-def unaskable(hooks: Hooks) -> Any:
-    """A contract whose provider knows no keys and answers no look-up: its events are all that can settle a call."""
-    keyed = hooks.spine.catalogue.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
-    contract = replace(keyed.contract, lookup=LookupRule(), key=replace(keyed.contract.key, replay="none"))
-    return {"contract": contract, "lookups": ()}
+async def cannot_be_asked(hooks: Hooks) -> None:
+    """The provider knows no keys and answers no look-up: its events are all that can settle a call."""
+    contract = hooks.spine.provider("keyed").contract
+    unaskable = replace(contract, lookup=LookupRule(), key=replace(contract.key, replay="none"))
+    await hooks.change(contract=unaskable, lookups=())
 
 
 def counted(provider: str = "keyed", account: str = "keyed") -> float:
@@ -105,8 +74,7 @@ async def test_ib_106_it_is_stored_and_the_provider_is_asked(hooks: Hooks, away:
     assert json.loads(bytes(await hooks.spine.value("SELECT body FROM idem.webhook_bodies"))) == content
     assert counted() == before + 1
     assert (await hooks.spine.reconcile()).events == 1
-    assert await hooks.desk.state(intent) == DONE
-    assert (await hooks.kept())["verdict"] == "applied"
+    await hooks.expect(intent, DONE, verdict="applied")
 
 
 async def test_what_it_says_is_never_the_proof(hooks: Hooks) -> None:
@@ -115,8 +83,7 @@ async def test_what_it_says_is_never_the_proof(hooks: Hooks) -> None:
     content = event(await hooks.key(intent), "declined", reference)
     assert await send(hooks, content, away=DAY) == "hint"
     await hooks.spine.reconcile()
-    assert await hooks.desk.state(intent) == DONE
-    assert (await hooks.spine.key(intent))["response_status"] == 201
+    await hooks.expect(intent, DONE, answer=201)
 
 
 async def test_read_again_from_its_bytes_it_is_still_no_proof(hooks: Hooks) -> None:
@@ -126,12 +93,11 @@ async def test_read_again_from_its_bytes_it_is_still_no_proof(hooks: Hooks) -> N
     elsewhere = json.loads(json.dumps(content).replace(await hooks.key(intent), "nobody").replace(reference, "pay_x"))
     assert await send(hooks, elsewhere, away=DAY) == "unmatched"
     await hooks.spine.execute("UPDATE idem.webhook_bodies SET body = convert_to(%s, 'UTF8')", (json.dumps(content),))
-    await due(hooks)
+    await again(hooks)
     assert (await hooks.kept())["out_of_time"] is True
     assert (await hooks.kept())["verdict"] in ("hint", "applied")
-    await due(hooks)
-    assert await hooks.desk.state(intent) == DONE
-    assert (await hooks.spine.key(intent))["response_status"] == 201
+    await again(hooks)
+    await hooks.expect(intent, DONE, answer=201)
 
 
 async def test_hazard_53_no_send_passes_it(hooks: Hooks) -> None:
@@ -139,73 +105,69 @@ async def test_hazard_53_no_send_passes_it(hooks: Hooks) -> None:
     intent = await hooks.desk.after("k", NotExecuted("transport"))
     assert await send(hooks, event(await hooks.key(intent)), away=DAY) == "hint"
     await hooks.spine.work(after=120)
-    assert hooks.spine.effects() == 0
-    assert await hooks.desk.state(intent) == ("in_progress", "pending")
+    await hooks.expect(intent, ("in_progress", "pending"), effects=0)
 
 
 async def test_a_delivery_in_time_is_a_proof_though_the_event_is_known(hooks: Hooks) -> None:
     """The provider signs each try anew: the one in time is believed at once, and nobody is asked."""
-    async with changed(hooks, **unaskable(hooks)):
-        intent = await hooks.desk.unknown("k")
-        content = event(await hooks.key(intent))
-        assert await send(hooks, content, away=HOUR) == "hint"
-        assert await send(hooks, content, away=HOUR) == "duplicate"
-        assert await send(hooks, content) == "applied"
-        assert await hooks.desk.state(intent) == DONE
-        kept = await hooks.kept()
-        assert (kept["out_of_time"], kept["verdict"], kept["retry_at"]) == (False, "applied", None)
-        assert await hooks.spine.all("SELECT 1 FROM idem.proofs") == []
-        assert await send(hooks, content, away=HOUR) == "duplicate"
-        assert await send(hooks, content) == "duplicate"
+    await cannot_be_asked(hooks)
+    intent = await hooks.desk.unknown("k")
+    content = event(await hooks.key(intent))
+    assert await send(hooks, content, away=HOUR) == "hint"
+    assert await send(hooks, content, away=HOUR) == "duplicate"
+    assert await send(hooks, content) == "applied"
+    assert await hooks.desk.state(intent) == DONE
+    kept = await hooks.kept()
+    assert (kept["out_of_time"], kept["verdict"], kept["retry_at"]) == (False, "applied", None)
+    assert await hooks.spine.all("SELECT 1 FROM idem.proofs") == []
+    assert await send(hooks, content, away=HOUR) == "duplicate"
+    assert await send(hooks, content) == "duplicate"
 
 
 async def test_one_in_time_and_one_out_of_time_at_once_are_one_event_and_one_proof(hooks: Hooks) -> None:
-    async with changed(hooks, **unaskable(hooks)):
-        for number in range(8):
-            intent = await hooks.desk.unknown(f"k{number}")
-            content, id = event(await hooks.key(intent), reference=f"pay_{number}"), f"evt_{number}"
-            told = await asyncio.gather(
-                *(send(hooks, content, id, away=away) for away in (HOUR, 0.0, HOUR, 0.0, HOUR, 0.0))
-            )
-            assert told.count("applied") == 1
-            assert await hooks.desk.state(intent) == DONE
-            assert (await hooks.kept(id))["verdict"] == "applied"
-        assert await hooks.spine.all("SELECT 1 FROM idem.proofs") == []
+    await cannot_be_asked(hooks)
+    for number in range(8):
+        intent = await hooks.desk.unknown(f"k{number}")
+        content, id = event(await hooks.key(intent), reference=f"pay_{number}"), f"evt_{number}"
+        told = await asyncio.gather(
+            *(send(hooks, content, id, away=away) for away in (HOUR, 0.0, HOUR, 0.0, HOUR, 0.0))
+        )
+        assert told.count("applied") == 1
+        assert await hooks.desk.state(intent) == DONE
+        assert (await hooks.kept(id))["verdict"] == "applied"
+    assert await hooks.spine.all("SELECT 1 FROM idem.proofs") == []
 
 
 async def test_where_nothing_can_be_asked_a_person_is_told(hooks: Hooks) -> None:
-    async with changed(hooks, **unaskable(hooks)):
-        intent = await hooks.desk.unknown("k")
-        await not_now(hooks)
-        content = event(await hooks.key(intent))
-        assert await send(hooks, content, away=HOUR) == "hint"
-        for _ in range(3):
-            assert "handler_failed" not in await hooks.spine.letters(intent)
-            await due(hooks)
-        assert "handler_failed" in await hooks.spine.letters(intent)
-        said = await hooks.spine.one("SELECT details FROM idem.dead_letters WHERE reason = 'handler_failed'")
-        assert "let the provider send it again" in said["details"]["error"]
-        assert await hooks.desk.state(intent) == UNKNOWN
-        # They do what it says.
-        assert await send(hooks, content) == "applied"
-        assert await hooks.desk.state(intent) == DONE
-        assert await hooks.spine.letters(intent) == []
+    await cannot_be_asked(hooks)
+    intent = await hooks.desk.unknown("k")
+    await not_now(hooks)
+    content = event(await hooks.key(intent))
+    assert await send(hooks, content, away=HOUR) == "hint"
+    for _ in range(3):
+        assert "handler_failed" not in await hooks.spine.letters(intent)
+        await again(hooks)
+    assert "handler_failed" in await hooks.spine.letters(intent)
+    said = await hooks.spine.one("SELECT details FROM idem.dead_letters WHERE reason = 'handler_failed'")
+    assert "let the provider send it again" in said["details"]["error"]
+    assert await hooks.desk.state(intent) == UNKNOWN
+    # They do what it says.
+    assert await send(hooks, content) == "applied"
+    await hooks.expect(intent, DONE, letters=[])
 
 
 async def test_about_a_call_that_has_ended_its_dead_letter_can_be_closed(hooks: Hooks) -> None:
     """It contradicts the end, and no look-up can say who is right: closed, it does not come back."""
-    async with changed(hooks, **unaskable(hooks)):
-        intent = await hooks.desk.completed("k")
-        assert await send(hooks, event(await hooks.key(intent), "declined"), away=HOUR) == "hint"
-        for _ in range(3):
-            await due(hooks)
-        assert await hooks.spine.letters(intent) == ["handler_failed"]
-        await hooks.desk.close(await hooks.desk.letter(intent, "handler_failed"))
-        for _ in range(4):
-            await due(hooks)
-        assert await hooks.spine.letters(intent) == []
-        assert (await hooks.kept())["verdict"] == "noted"
-        assert await hooks.spine.all("SELECT 1 FROM idem.proofs") == []
+    await cannot_be_asked(hooks)
+    intent = await hooks.desk.completed("k")
+    assert await send(hooks, event(await hooks.key(intent), "declined"), away=HOUR) == "hint"
+    for _ in range(3):
+        await again(hooks)
+    assert await hooks.spine.letters(intent) == ["handler_failed"]
+    await hooks.desk.close(await hooks.desk.letter(intent, "handler_failed"))
+    for _ in range(4):
+        await again(hooks)
+    await hooks.expect(intent, letters=[], verdict="noted", proofs=0)
 
 
 async def test_old_events_about_what_is_known_cost_the_provider_nothing(hooks: Hooks) -> None:
@@ -215,7 +177,7 @@ async def test_old_events_about_what_is_known_cost_the_provider_nothing(hooks: H
     assert await send(hooks, content, away=DAY) == "agrees"
     for _ in range(20):
         assert await send(hooks, content, away=DAY) == "duplicate"
-    await due(hooks)
+    await again(hooks)
     assert len(hooks.spine.bank.log.requests) == asked
     assert len(await hooks.spine.all("SELECT 1 FROM idem.webhook_events")) == 1
     assert await hooks.desk.state(intent) == DONE
@@ -223,17 +185,13 @@ async def test_old_events_about_what_is_known_cost_the_provider_nothing(hooks: H
 
 async def test_a_later_fact_is_told_once_though_its_event_is_forgotten(hooks: Hooks) -> None:
     """Events are kept for less long than what they have told."""
-    keyed = hooks.spine.catalogue.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
-    async with changed(hooks, outcome=(REFUNDED, *keyed.outcome)):
-        intent = await hooks.desk.completed("k")
-        content = event(await hooks.key(intent), "refunded")
-        assert await send(hooks, content, away=DAY) == "later_fact"
-        async with hooks.spine.database.connection() as connection:
-            await connection.execute("DELETE FROM idem.webhook_bodies")
-            await connection.execute("DELETE FROM idem.webhook_events")
-        assert await send(hooks, content, away=DAY) == "agrees"
-        assert await hooks.spine.events(intent) == ["completed", "later_fact"]
+    await hooks.change(outcome=(REFUNDED, *hooks.spine.provider("keyed").outcome))
+    intent = await hooks.desk.completed("k")
+    content = event(await hooks.key(intent), "refunded")
+    assert await send(hooks, content, away=DAY) == "later_fact"
+    await hooks.spine.execute("DELETE FROM idem.webhook_bodies; DELETE FROM idem.webhook_events")
+    assert await send(hooks, content, away=DAY) == "agrees"
+    assert await hooks.spine.events(intent) == ["completed", "later_fact"]
 
 
 async def test_what_is_not_genuine_is_401_whatever_its_time(hooks: Hooks) -> None:
@@ -267,26 +225,26 @@ SCHEMES: list[tuple[str, Scheme, str, Any]] = [
 async def test_every_scheme_with_a_time_stamp(hooks: Hooks, scheme: Scheme, key: str, headers: Any) -> None:
     webhook = Webhook(scheme, {"keyed": (scheme.parse_secret(key),)})
     reader = READER.model_copy(update={"event_id": (P("/id"),)}) if isinstance(scheme, StripeSignatures) else READER
-    async with changed(hooks, webhook=webhook, events=reader):
-        intent, reference = await lost(hooks)
-        body = json.dumps({"id": "evt_1", **event(await hooks.key(intent), reference=reference)}).encode()
-        for away, verdict in ((DAY, "hint"), (DAY, "duplicate")):
-            answer = await deliver(hooks.http, body, headers(body, int(time.time() - away)))
-            assert (answer.status_code, answer.json()["verdict"]) == (200, verdict)
-        assert await hooks.desk.state(intent) == UNKNOWN
-        await hooks.spine.reconcile()
-        assert await hooks.desk.state(intent) == DONE
+    await hooks.change(webhook=webhook, events=reader)
+    intent, reference = await lost(hooks)
+    body = json.dumps({"id": "evt_1", **event(await hooks.key(intent), reference=reference)}).encode()
+    for away, verdict in ((DAY, "hint"), (DAY, "duplicate")):
+        answer = await deliver(hooks.http, body, headers(body, int(time.time() - away)))
+        assert (answer.status_code, answer.json()["verdict"]) == (200, verdict)
+    assert await hooks.desk.state(intent) == UNKNOWN
+    await hooks.spine.reconcile()
+    assert await hooks.desk.state(intent) == DONE
 
 
 async def test_under_an_id_that_is_not_signed_it_is_refused(hooks: Hooks) -> None:
     """Else one recorded delivery would make any number of events."""
     scheme = replace(TIMED, id_header=b"x-id")
-    async with changed(hooks, webhook=Webhook(scheme, {"keyed": (scheme.parse_secret(PLAIN),)})):
-        body = json.dumps(event(None)).encode()
-        for away, status in ((DAY, 401), (0.0, 200)):
-            at = int(time.time() - away)
-            headers = {"x-sig": sign.in_hex(PLAIN, b"%d." % at + body), "x-time": str(at), "x-id": "evt_7"}
-            assert (await deliver(hooks.http, body, headers)).status_code == status
+    await hooks.change(webhook=Webhook(scheme, {"keyed": (scheme.parse_secret(PLAIN),)}))
+    body = json.dumps(event(None)).encode()
+    for away, status in ((DAY, 401), (0.0, 200)):
+        at = int(time.time() - away)
+        headers = {"x-sig": sign.in_hex(PLAIN, b"%d." % at + body), "x-time": str(at), "x-id": "evt_7"}
+        assert (await deliver(hooks.http, body, headers)).status_code == status
 
 
 async def deliver(http: httpx.AsyncClient, body: bytes, headers: Mapping[str, str]) -> httpx.Response:

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from fix_desk import Desk, run
+from fix_waiting import until
 from fix_webhooks import FIRST, Hooks, event
 
 WEBHOOK = """
@@ -56,8 +57,7 @@ async def test_it_takes_events_and_ends_with_0_on_sigterm(configured: Desk) -> N
         assert any("events of keyed/keyed: /webhooks/keyed/keyed, 1 secret" in line for line in said)
         assert (await hooks.http.get("/healthz")).json() == {"alive": True}
         assert await hooks.verdict(event(await hooks.key(intent))) == "applied"
-        alive = await configured.spine.all("SELECT 1 FROM idem.daemons WHERE kind = 'webhooks' AND ended_at IS NULL")
-        assert len(alive) == 1
+        assert await configured.alive("webhooks")
         running.send_signal(signal.SIGTERM)
         assert running.stderr is not None
         rest = (await asyncio.wait_for(running.stderr.read(), 30)).decode()
@@ -104,9 +104,8 @@ async def test_ib_115_killed_between_storing_and_applying_the_event_is_applied_o
     async with process(configured) as (running, hooks, _):
         content = event(await hooks.key(intent))
         sending = asyncio.create_task(hooks.send(content))
-        while not await spine.all(ASLEEP):
-            assert not sending.done()
-            await asyncio.sleep(0.02)
+        await until(lambda: spine.all(ASLEEP))
+        assert not sending.done()
         running.kill()
         with pytest.raises(httpx.HTTPError):
             await sending

@@ -50,8 +50,7 @@ async def test_different_events_of_one_call_at_once(hooks: Hooks) -> None:
     assert set(verdicts) <= {"applied", "stored", "agrees"}
     await hooks.spine.reconcile()
     assert await completions(hooks) == {intent: 1}
-    assert await hooks.spine.all("SELECT 1 FROM idem.proofs") == []
-    assert await hooks.spine.letters(intent) == []
+    await hooks.spine.expect(intent, proofs=0, letters=[])
 
 
 @pytest.mark.fuzz
@@ -111,7 +110,6 @@ async def test_a_claims_end_and_an_event_at_once(hooks: Hooks) -> None:
         )
         assert verdict in ("stored", "agrees", "applied")
         await hooks.spine.reconcile()
-        assert await hooks.desk.state(intent) == ("completed", None)
-        assert await hooks.spine.letters(intent) == []
+        await hooks.expect(intent, ("completed", None), letters=[])
     assert set((await completions(hooks)).values()) == {1}
     assert await hooks.spine.all("SELECT 1 FROM idem.proofs") == []

@@ -14,25 +14,20 @@ async def test_ib_112_a_failure_that_is_not_final_then_a_success(hooks: Hooks) -
     assert await hooks.verdict(event(key, "requires_payment_method"), "evt_1") == "noted"
     assert await hooks.verdict(event(key, "succeeded"), "evt_2") == "applied"
     assert await hooks.verdict(event(key, "requires_payment_method"), "evt_3") == "noted"
-    assert await hooks.desk.state(intent) == DONE
-    assert await hooks.spine.letters(intent) == []
+    await hooks.expect(intent, DONE, letters=[])
 
 
 async def test_late_after_the_key_has_expired(hooks: Hooks) -> None:
     """The intent keeps its own state: a proof settles it, and the tombstone stays what it is."""
     intent = await hooks.desk.held("k")
     key = await hooks.key(intent)
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
-        )
-        await connection.execute(
-            "UPDATE idem.idempotency_keys SET state = 'expired', completed_at = now(), last_error_code = NULL,"
-            " last_error_message = NULL, response_status = NULL, response_headers = NULL, response_body = NULL"
-        )
+    await hooks.spine.execute(
+        "UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x';"
+        "UPDATE idem.idempotency_keys SET state = 'expired', completed_at = now(), last_error_code = NULL,"
+        " last_error_message = NULL, response_status = NULL, response_headers = NULL, response_body = NULL"
+    )
     assert await hooks.verdict(event(key)) == "applied"
-    assert await hooks.desk.state(intent) == DONE
-    assert (await hooks.spine.key(intent))["state"] == "expired"
+    await hooks.expect(intent, DONE, key="expired")
     assert await hooks.verdict(event(key), "evt_2") == "agrees"
 
 

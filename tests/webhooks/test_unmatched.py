@@ -7,12 +7,10 @@ from fix_webhooks import Hooks, event
 from prometheus_client import REGISTRY
 from webhooks.unmatched import DAYS, Change, given_up, grow_old, letters, like_ours
 
-from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.operator import ages
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outcomes import NotExecuted
-from idem.sweeper.daemon import Sweeper
 
 TAG = DeploymentTag(at="/deployment", key_at="/ours/key")
 
@@ -156,45 +154,30 @@ async def test_retention_keeps_what_a_person_or_a_repetition_needs(hooks: Hooks,
     await given_up(hooks)
     await hooks.verdict(event(None, reference="pay_7"), "evt_2")
     await old_ids(hooks, 150)
-    await sweep(hooks)
+    await hooks.spine.sweep()
     assert sorted(await hooks.spine.column("SELECT event_id FROM idem.webhook_events")) == ["evt_1", "evt_2"]
     await old_ids(hooks, 150)
-    await sweep(hooks)
+    await hooks.spine.sweep()
     assert await hooks.spine.column("SELECT event_id FROM idem.webhook_events") == ["evt_1"]
     assert len(await hooks.spine.all("SELECT 1 FROM idem.webhook_bodies")) == 1
 
 
 async def old_ids(hooks: Hooks, days: int) -> None:
     """Let days pass for events and bodies, whose ids are made of their time."""
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(
-            """
-            CREATE TEMPORARY TABLE moved AS
-            SELECT id AS old, overlay(id::text PLACING left(idem.first_uuid7(received_at - %(d)s::interval)::text, 13)
-                                      FROM 1 FOR 13)::uuid AS new
-              FROM idem.webhook_events
-            """,
-            {"d": f"{days} days"},
-        )
-        await connection.execute(
-            "UPDATE idem.webhook_bodies b SET webhook_event_id = m.new, received_at = received_at - %(d)s::interval"
-            " FROM moved m WHERE m.old = b.webhook_event_id",
-            {"d": f"{days} days"},
-        )
-        await connection.execute(
-            "UPDATE idem.dead_letters d SET webhook_event_id = m.new FROM moved m WHERE m.old = d.webhook_event_id"
-        )
-        await connection.execute(
-            "UPDATE idem.webhook_events w SET id = m.new, received_at = received_at - %(d)s::interval"
-            " FROM moved m WHERE m.old = w.id",
-            {"d": f"{days} days"},
-        )
-        await connection.execute("DROP TABLE moved")
-
-
-async def sweep(hooks: Hooks) -> None:
-    one = Sweeper(hooks.spine.database, hooks.spine.catalogue, SweeperSettings())
-    await one.run_once()
+    moved = (
+        "SELECT id AS old, overlay(id::text PLACING left(idem.first_uuid7(received_at - %(d)s::interval)::text, 13)"
+        " FROM 1 FOR 13)::uuid AS new FROM idem.webhook_events"
+    )
+    for statement in (
+        f"CREATE TABLE public.moved AS {moved}",
+        "UPDATE idem.webhook_bodies b SET webhook_event_id = m.new, received_at = received_at - %(d)s::interval"
+        " FROM public.moved m WHERE m.old = b.webhook_event_id",
+        "UPDATE idem.dead_letters d SET webhook_event_id = m.new FROM public.moved m WHERE m.old = d.webhook_event_id",
+        "UPDATE idem.webhook_events w SET id = m.new, received_at = received_at - %(d)s::interval"
+        " FROM public.moved m WHERE m.old = w.id",
+        "DROP TABLE public.moved",
+    ):
+        await hooks.spine.execute(statement, d=f"{days} days")
 
 
 async def test_hazard_40_a_random_key_of_another_program_calls_nobody(hooks: Hooks) -> None:

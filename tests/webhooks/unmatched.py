@@ -1,12 +1,12 @@
 """Events that match no call of ours."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from fix_webhooks import Hooks, serving
+from fix_webhooks import Hooks
 
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.providers.deployment_tag import DeploymentTag
@@ -21,29 +21,23 @@ Change = Callable[..., Any]
 
 
 @pytest.fixture
-async def changed(hooks: Hooks) -> AsyncIterator[Change]:
+def changed(hooks: Hooks) -> Change:
     """The endpoint again, with another contract of `keyed`."""
-    opened: list[Any] = []
 
     async def change(rule: EventRule = USUAL, *, dedicated: bool = False, tag: DeploymentTag | None = None) -> None:
         keyed = hooks.spine.provider("keyed")
         contract = replace(keyed.contract, event=rule, dedicated_account=dedicated, deployment="test")
-        hooks.spine.change("keyed", contract=contract, tag=tag)
-        opened.append(serving(hooks.spine.url, hooks.spine.catalogue))
-        hooks.http.base_url = await opened[-1].__aenter__()
+        await hooks.change(contract=contract, tag=tag)
 
-    yield change
-    for serves in opened:
-        await serves.__aexit__(None, None, None)
+    return change
 
 
 async def grow_old(hooks: Hooks, days: float = 1.1) -> None:
     """Let the events be so old, and due."""
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.webhook_events SET received_at = now() - make_interval(secs => %s)", (days * DAYS,)
-        )
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
+    await hooks.spine.execute(
+        "UPDATE idem.webhook_events SET received_at = now() - make_interval(secs => %s),"
+        " retry_at = CASE WHEN retry_at IS NOT NULL THEN now() END", (days * DAYS,),
+    )  # fmt: skip
 
 
 async def given_up(hooks: Hooks, days: float = 1.1) -> None:

@@ -7,7 +7,7 @@ import httpcore
 import httpx
 import pytest
 import respx
-from calls.conftest import does
+from calls.conftest import does, raising
 from calls.exceptions import ALLOWED, exception_classes, made
 from fix_waiting import until
 
@@ -45,6 +45,13 @@ async def test_every_class_that_is_not_in_the_list_is_lost(
     monkeypatch.setattr("httpcore._backends.auto.AutoBackend.connect_tcp", raises)
     result = await dial("http://127.0.0.1:9")
     assert isinstance(result, NotSent if cls in ALLOWED | MAPPED else Lost)
+
+
+async def test_an_exception_whose_causes_form_a_circle_is_lost(dial: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = RuntimeError("first"), RuntimeError("second")
+    first.__cause__, second.__cause__ = second, first
+    monkeypatch.setattr("httpcore._backends.auto.AutoBackend.connect_tcp", raising(first))
+    assert isinstance(await dial("http://127.0.0.1:9"), Lost)
 
 
 @pytest.mark.parametrize("stock", [True, False])

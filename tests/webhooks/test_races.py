@@ -72,6 +72,7 @@ async def test_ib_095_ib_114_a_look_and_an_event_again_and_again(desk: Desk) -> 
     sent = len(spine.bank.log.sends())
     reconciler = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
     won: Counter[str] = Counter()
+    span = 0.03
     async with (
         serving(spine.url, spine.catalogue) as url,
         httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http,
@@ -79,7 +80,7 @@ async def test_ib_095_ib_114_a_look_and_an_event_again_and_again(desk: Desk) -> 
         hooks = Hooks(desk, url, http)
 
         async def told(row: dict[str, str], number: int) -> str:
-            await asyncio.sleep(random.random() * 0.03)
+            await asyncio.sleep(random.random() * span)
             content = event(None, reference=made[row["key"]], status="succeeded")
             content["data"]["reference"] = row["key"]
             return await hooks.verdict(content, f"evt_{number}", path="/webhooks/keyless")
@@ -88,6 +89,7 @@ async def test_ib_095_ib_114_a_look_and_an_event_again_and_again(desk: Desk) -> 
             await spine.execute("UPDATE idem.outbox SET available_at = now() WHERE id = %s", (row["id"],))
             _, verdict = await asyncio.gather(reconciler.run_once(), told(row, number))
             won[verdict] += 1
+            span *= 1.3 if verdict == "applied" else 0.8  # both are to win, on any machine
     await reconciler.run_once()
     await reconciler.close()
     assert set(won) <= {"applied", "agrees", "stored"}

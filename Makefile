@@ -29,11 +29,13 @@ demo: $(STAMP) ## the main job, on an embedded PostgreSQL, with a proof at its e
 # Compiled modules are kept between runs, whatever the environment says: without them each start takes twice as long.
 # Four workers keep two cores busy: many tests wait for a daemon, a lease or a server.
 WORKERS ?= 4
-PYTEST  := env PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = env PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## all but what is long: every promise in a few minutes; ARGS="-k accept" or ARGS="-m unit" for a part
 	@exec $(PYTEST) --suite quick $(ARGS)
 
+# What is long computes more than it waits.
+prove: WORKERS = 2
 prove: $(STAMP) ## what is long: processes, whole matrices, full budgets; SLICE=1/4 SEED=text for a part drawn by the seed
 	@exec $(PYTEST) --suite prove $(if $(SLICE),--slice $(SLICE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 

@@ -10,7 +10,7 @@ from matrix.checks import CHECKS
 from matrix.observed import Observed
 from matrix.variants import Replay
 
-TIMEOUT = 7200 if EVERY_PAIR else 180
+TIMEOUT = 7200 if EVERY_PAIR else 600
 """Seconds. The first cell of a run waits for the run."""
 
 

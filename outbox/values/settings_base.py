@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import textwrap
@@ -48,17 +49,33 @@ class Section(BaseModel):
 
     @classmethod
     def described(cls) -> dict[str, FieldInfo]:
-        """The settings, each with the text below it as its description. pydantic's `use_attribute_docstrings` reads
-        the source at every start, which takes as long as all else that is done about settings."""
-        for each in reversed([base for base in cls.__mro__ if issubclass(base, Section)]):
-            (table,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
-            assert isinstance(table, ast.ClassDef)
-            for setting, text in itertools.pairwise(table.body):
-                match setting, text:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                        if name in cls.model_fields:
-                            cls.model_fields[name].description = " ".join(words.split())
+        """The settings, each with the text below it as its description, where the source is at hand.
+
+        pydantic's `use_attribute_docstrings` reads the source at every start, which takes as long as all else that is
+        done about settings.
+        """
+        for name, text in _texts(cls).items():
+            cls.model_fields[name].description = text
         return cls.model_fields
+
+
+@functools.cache
+def _texts(table: type[Section]) -> dict[str, str]:
+    """What stands below each setting of a table and of those that it extends, in one line."""
+    found: dict[str, str] = {}
+    for each in reversed([base for base in table.__mro__ if issubclass(base, Section)]):
+        try:
+            source = inspect.getsource(each)
+        except OSError:  # compiled modules alone were installed: messages then come without it
+            continue
+        (body,) = ast.parse(textwrap.dedent(source)).body
+        assert isinstance(body, ast.ClassDef)
+        for setting, text in itertools.pairwise(body.body):
+            match setting, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                    if name in table.model_fields:
+                        found[name] = " ".join(words.split())
+    return found
 
 
 class Secret(Section):

@@ -14,6 +14,7 @@ from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.settings import InstallationSettings
 from idem.outbox.config.source import variables
+from idem.outbox.values import settings_base
 from idem.outbox.values.settings_base import Section
 
 PROVIDER = """
@@ -203,6 +204,20 @@ def test_every_setting_says_what_it_is_and_its_default(root: type[Section]) -> N
             assert field.is_required() or nested or "efault" in about or name in LISTS, (
                 f"{model.__name__}.{name}: {about}"
             )
+
+
+def test_a_mistake_is_explained_where_no_source_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(_: object) -> str:
+        raise OSError("could not get source code")
+
+    settings_base._texts.cache_clear()
+    monkeypatch.setattr("inspect.getsource", compiled)
+    (tmp_path / "idem.toml").write_text(PROVIDER % '{ env = "T" }' + "polls = 1\n")
+    try:
+        found = [each for each in explain(tmp_path / "idem.toml", {"T": "x"}) if "polls" in each.where]
+    finally:
+        settings_base._texts.cache_clear()
+    assert [each.what for each in found] == ["there is no such setting"]
 
 
 LISTS = {"env", "file", "name", "outcome", "accounts", "verified", "body", "when", "headers"}

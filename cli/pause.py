@@ -1,4 +1,4 @@
-"""`idem pause` and `idem resume`: stop calls to one provider, or new intents for it, and end that again."""
+"""`idem pause` and `idem resume`: stop calls to one provider, or new intents for it, and let them continue."""
 
 from __future__ import annotations
 

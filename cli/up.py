@@ -1,4 +1,4 @@
-"""`idem up`: all of idem with its own database, to try it out."""
+"""`idem up`: all of idem with its own database, to try it."""
 
 from __future__ import annotations
 

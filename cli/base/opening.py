@@ -1,4 +1,4 @@
-"""How a command gets its configuration and its database connection. A command that writes first prints where."""
+"""How a command gets its configuration and its connection to the database. A command that writes first prints where."""
 
 from __future__ import annotations
 
@@ -74,10 +74,9 @@ def findings(config: Path | None) -> list[Finding]:
 
 
 def address(config: Path | None) -> Address:
-    """The database's address, from IDEM_DATABASE_URL or [database] alone. A command that only reads needs no
-    provider's secrets.
+    """The database's address, from IDEM_DATABASE_URL or [database] alone.
 
-    Raises ConfigError, which never quotes the URL.
+    A command that only reads needs no provider's secrets. Raises ConfigError, which never quotes the URL.
     """
     from idem.outbox.config import database_address
     from idem.outbox.database.address import Address
@@ -163,7 +162,7 @@ def catalogue(found: Configuration) -> Catalogue:
 
 
 def catalogue_to_look(config: Path | None) -> Catalogue | None:
-    """The same for a command that only reads: None, with a note, if the configuration cannot be used."""
+    """The catalogue for a command that only reads: None, with a note, if the configuration cannot be used."""
     try:
         return catalogue(configuration(config))
     except ConfigError as error:
@@ -228,7 +227,7 @@ INSTALLATION = "SELECT i.environment, current_database()::text, current_user::te
 
 @asynccontextmanager
 async def writing(config: Path | None, expected: str) -> AsyncIterator[AsyncConnection[Any]]:
-    """The same for a command that writes: it prints where, and refuses an environment other than `expected`."""
+    """A connection for a command that writes: it prints where, and refuses an environment other than `expected`."""
     async with connected(config) as connection:
         await announce(connection, expected)
         yield connection
@@ -236,10 +235,9 @@ async def writing(config: Path | None, expected: str) -> AsyncIterator[AsyncConn
 
 @asynccontextmanager
 async def deciding(config: Path | None) -> AsyncIterator[tuple[AsyncConnection[Any], Catalogue]]:
-    """The same for a decision about intents, with what is configured and the checks that a daemon makes at its start.
+    """A connection for a decision about intents, with the configuration and after a daemon's checks at its start.
 
-    After a restore a row that looks unsent may have been sent; no decision is possible before idem notices the
-    restore.
+    After a restore a row that looks unsent may have been sent; no decision is possible before idem notices the restore.
     """
     from idem.outbox.observe import telemetry
 

@@ -2,7 +2,7 @@
 
 A restart during an outage is normal, whichever connection is lost. A permanent refusal by the server ends the start at
 once. libpq gives no SQLSTATE for a refused connection, and its text is in the server's language. libpq's own ping,
-which uses the SQLSTATE, tells whether the server accepts connections.
+which uses the SQLSTATE, shows whether the server accepts connections.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def own_metrics() -> None:
 async def ready(address: Address, name: str, seconds: float, checks: Callable[[], Awaitable[None]]) -> None:
     """Run `checks` until they pass, for at most `seconds`; raises their error if it is permanent or the time is over.
 
-    It opens the first connection itself, to tell refused connections from lost ones.
+    It opens the first connection itself, to distinguish refused connections from lost ones.
     """
     import psycopg
     from sqlalchemy.exc import DBAPIError

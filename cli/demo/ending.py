@@ -1,4 +1,4 @@
-"""The demo as a command's body: header, play, closing words, exit code."""
+"""The body of the command: prints the header, plays the demo, prints the result; returns the exit code."""
 
 import asyncio
 import math

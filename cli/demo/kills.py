@@ -1,4 +1,4 @@
-"""Kills daemons by the seed while payments come in, most of them in the middle of a call."""
+"""Kills daemons while payments come in, at times from the seed. Most kills hit a daemon in the middle of a call."""
 
 import asyncio
 import contextlib
@@ -12,17 +12,17 @@ from idem.cli.demo.settings import DemoSettings
 from idem.outbox.database import session
 
 TOGETHER = 0.2
-"""How often two die at the same moment."""
+"""The probability that two daemons die at the same moment."""
 WEIGHTS = {"worker": 6.0, "reconciler": 3.0, "sweeper": 1.0}
 """Weights by kind, regardless of how many run."""
 AIMED = 0.75
 """The share of kills that wait for a daemon with a claim; the others hit any daemon."""
 PATIENCE = 1.5
-"""Seconds to wait for one."""
+"""Seconds to wait for such a daemon."""
 POLL = 0.01
 PAUSE = 0.2
 FIRST = 0.5
-"""Seconds from the moment at which all daemons are up and work to the first kill."""
+"""Seconds from the moment at which all daemons run until the first kill."""
 
 HOLDING = """
 SELECT d.pid FROM idem.outbox o JOIN idem.daemons d ON d.id = o.claimed_by
@@ -87,7 +87,7 @@ class Killer:
         return self._processes.kill(name)
 
     async def _holding(self, kind: str) -> int | None:
-        """The pid of a daemon of this kind in the middle of a call, if there is one soon."""
+        """The pid of a daemon of this kind in the middle of a call; None if none makes one within `PATIENCE`."""
         loop = asyncio.get_running_loop()
         until = loop.time() + PATIENCE
         with contextlib.suppress(psycopg.Error):

@@ -23,7 +23,7 @@ SELECT (SELECT count(*) FROM idem.intents), (SELECT count(*) FROM idem.intents W
 """
 INTERVAL = 0.5
 GIVE_UP = 12.0
-"""Seconds to wait for clients when nothing is open any more; after that their answer will not come."""
+"""Seconds to wait for clients when no row is open any more; after that their answers will not come."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The proof compares the clients' log, the database and the bank's log. It is pure.
+"""The proof compares the clients' log, the database and the bank's log. It does no I/O.
 
 Each promise has its own file; this one runs all of them and counts.
 """

@@ -1,4 +1,4 @@
-"""P3: same key, same answer, byte for byte; and another request under the same key is refused."""
+"""P3: the same key gets the same answer, byte for byte, and a different request under the same key is refused."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ REFUSALS = frozenset({"mismatch", "error"})
 
 
 def answers(records: Records) -> Iterator[BrokenPromise]:
-    """Answers that changed, differ from what is stored, or went away."""
+    """Answers that changed, differ from the stored answer, or disappeared."""
     for case in records.cases:
         seen = [line for line in case.lines if line.said == "replay"]
         changed = [line for line in seen if line.answer != seen[0].answer]
@@ -23,7 +23,7 @@ def answers(records: Records) -> Iterator[BrokenPromise]:
 
 
 def keys(records: Records) -> Iterator[BrokenPromise]:
-    """Keys that executed twice, and other content that was taken under a known key."""
+    """Keys that executed twice, and other content that was accepted under a known key."""
     accepted = Counter(line.key for line in records.clients if line.said == "accepted" and line.committed)
     intents = Counter(case.intent.key for case in records.cases)
     for case in records.cases:

@@ -1,4 +1,4 @@
-"""P4: no change without evidence. The rows of each intent are walked from accept to what it is now."""
+"""P4: no change without evidence. The check walks the rows of each intent from accept to its current state."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records
 ENDS_OF_CLAIMS = frozenset({"report", "late_result", "late_not_executed", "swept"})
 """How a worker's claim ends: reported, given back (a report too) or swept."""
 ENDS_OF_LOOKUP_CLAIMS = ENDS_OF_CLAIMS | {"replay", "look", "replay_lost", "look_lost", "claim_expired"}
-"""And a reconciler's replay, which is an attempt of its own. `look`: the replay showed nothing, so it looked."""
+"""And of a reconciler's replay, an attempt of its own. `look`: the replay showed nothing, and a look-up followed."""
 
 FROM_CLAIM = frozenset({"pending", "claimed"})
 """A claim moves `pending` to `claimed` without a row of evidence: its end has one."""

@@ -1,4 +1,4 @@
-"""P1: nothing accepted is lost; and what was never accepted never happens."""
+"""P1: nothing accepted is lost, and nothing that was not accepted happens."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def lost(records: Records) -> Iterator[BrokenPromise]:
 
 
 def never_accepted(records: Records) -> Iterator[BrokenPromise]:
-    """Intents that were rolled back or never requested, and exist all the same."""
+    """Intents that were rolled back or never requested, but exist."""
     there = {case.intent.id for case in records.cases}
     for line in records.clients:
         if line.committed is False and line.intent in there and line.said == "accepted":

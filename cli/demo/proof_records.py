@@ -127,13 +127,14 @@ class Records:
     def _by_provider_key(
         self,
     ) -> tuple[Mapping[tuple[str, str], list[Request]], Mapping[tuple[str, str], list[Payment]]]:
-        # The old bank knows our key as the reference of the payment, the other one as its idempotency key.
+        # The bank has our key as the payment's reference for the old bank's account, as the idempotency key for the
+        # other.
         sends = _grouped(self.bank.sends(), lambda send: (send.account or "", _name(send)))
         return sends, _grouped(self.bank.payments(), lambda payment: (payment.account, _name(payment)))
 
 
 def in_order(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
-    """Evidence in the order in which it was written; what the same millisecond holds, so that states fit together."""
+    """Evidence in the order of writing; rows of the same millisecond in the order in which their states fit."""
     left = sorted(rows, key=lambda row: row.id)
     ordered: list[EvidenceRow] = []
     state: str | None = None

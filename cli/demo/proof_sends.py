@@ -93,7 +93,7 @@ def _verdict(
 
 
 def _quiet_after(row: EvidenceRow, rules: ProofRules) -> float:
-    """Until when something that ended with this row may still act."""
+    """The time until which the call that ended with this row may still act; 0.0 if the row ends no call."""
     if row.kind == "report":
         return row.at + rules.flight_limit
     if row.kind == "swept" and row.claimed_until is not None:

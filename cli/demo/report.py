@@ -1,4 +1,4 @@
-"""The result of a demo as text and as JSON."""
+"""The result of a demo, as text and as JSON."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ MOST_FINDINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What came out of a demo."""
+    """The result of a demo."""
 
     settings: DemoSettings
     proof: DemoProof
@@ -61,7 +61,7 @@ def header(settings: DemoSettings, times: Constants) -> str:
 
 
 def closing(result: DemoResult) -> str:
-    """The proof in words."""
+    """The result of the proof, as text."""
     proof = result.proof
     rows: list[tuple[str, object]] = [
         ("accepted", proof.accepted),

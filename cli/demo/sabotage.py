@@ -62,7 +62,7 @@ class Saboteur:
     async def _strike(self, connection: DictConnection) -> DictRow | None:
         row = await self._find(connection)
         if row is not None and self.sabotage is Sabotage.BELIEVE_ABSENT:
-            # What a reconciler without quiet time and horizon would write at its first look that shows nothing.
+            # A reconciler without quiet time and horizon would write this after its first look-up that shows nothing.
             for statement in BELIEVE:
                 await connection.execute(statement, row)
         elif row is not None:
@@ -119,7 +119,7 @@ BELIEVE: tuple[LiteralString, ...] = (
     "UPDATE idem.idempotency_keys SET state = 'in_progress' WHERE intent_id = %(intent_id)s",
     "UPDATE idem.intents SET state = 'failed_retryable', version = version + 1 WHERE id = %(intent_id)s",
     "UPDATE idem.intents SET state = 'in_progress', version = version + 1 WHERE id = %(intent_id)s",
-    "SELECT pg_sleep(0.002)",  # the next row of evidence is to have a later id
+    "SELECT pg_sleep(0.002)",  # gives the next row of evidence a later id
     """
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_state, to_state,
                                from_status, to_status)
@@ -134,7 +134,7 @@ SELECT n.id AS intent_id, n.idempotency_key AS key FROM idem.intents n
 FORGET = "DELETE FROM idem.evidence WHERE intent_id = %(intent_id)s AND to_state = 'completed'"
 
 BROKEN: Mapping[Sabotage, tuple[str, str, LiteralString]] = {
-    # As a lease-and-retry library puts an unknown row back.
+    # A lease-and-retry library puts an unknown row back like this.
     Sabotage.BLIND_RESEND: ("outbox", "outbox_transition_is_listed", BACK_TO_QUEUE),
     Sabotage.LOSE_ROW: ("outbox", "outbox_row_leaves_when_done", LOSE),
     Sabotage.REWRITE_ANSWER: ("idempotency_keys", "stored_answer_is_immutable", REWRITE),

@@ -99,7 +99,7 @@ def plan(settings: DemoSettings, times: Constants) -> list[PlannedPayment]:
         params: dict[str, Any] = {"amount": chance.randrange(100, 100_000), "order": f"order-{number}"}
         rejected = settings.payments >= 10 and number in (3, 4)
         if rejected:
-            # The bank does not take an amount of nothing: held with a dead letter, which is what must happen.
+            # The bank rejects the amount 0. The payment must end held, with a dead letter.
             params["amount"], manner, faults = 0, Manner.PATIENT, ["none"]
         while faults and faults[-1] == "none":
             faults.pop()
@@ -111,7 +111,7 @@ def plan(settings: DemoSettings, times: Constants) -> list[PlannedPayment]:
 
 
 def wanted(payments: Sequence[PlannedPayment]) -> int:
-    """How many of them are really wanted."""
+    """How many payments must be made: all but the abandoned ones."""
     return sum(payment.manner is not Manner.ABANDONED for payment in payments)
 
 
@@ -123,7 +123,7 @@ def _faults(chance: random.Random, rate: float, times: Constants) -> list[str]:
 
 
 TIMED: Mapping[str, str] = {"stall_before_acting": "bank.late_effect", "pending": "bank.pending", "drip": "bank.drip"}
-"""The faults that take a time of the contract."""
+"""The faults whose duration is a time of the contract."""
 
 
 def _timed(fault: str, times: Constants) -> str:
@@ -138,4 +138,4 @@ NEEDS: Mapping[Sabotage, str] = {
     Sabotage.REWRITE_ANSWER: "a completed payment whose answer a client has seen",
     Sabotage.SKIP_EVIDENCE: "a completed payment",
 }
-"""What each sabotage looks for, for the message when it finds no victim."""
+"""The victim that each sabotage needs, for the message when it finds none."""

@@ -39,7 +39,9 @@ TIDY_UP = 60.0
 """Seconds beyond the longest path of one payment after which a demo ends, even if rows are open."""
 
 START_UP = 6.0
-"""Seconds without kills before an outage: what a daemon uses while it starts would count as noise of the outage."""
+"""Seconds without kills before an outage, because a daemon's CPU time and log lines at its start would count as noise
+of the outage.
+"""
 
 
 def play(settings: DemoSettings, times: Constants) -> DemoResult:
@@ -124,7 +126,7 @@ class _Stage:
         return len(processes.kills) >= settings.kills and not self._away and bool(self._calm or not settings.outage)
 
     def _limit(self) -> float:
-        # A payment that came last, was claimed by a worker that was killed, and again after its redrive.
+        # The longest path: the last payment is claimed by a worker that is killed, and again after its redrive.
         times = self._times
         one_way = times["worker.lease"] + times["flight_limit"] + times["pause_allowance"] + times["horizon"]
         return self._settings.arrival + 3 * one_way + TIDY_UP + self._settings.outage

@@ -1,4 +1,4 @@
-"""`idem doctor`: finds present and coming problems, and tells what to do about each."""
+"""`idem doctor`: finds present and coming problems, and prints what to do about each."""
 
 import asyncio
 import sys

@@ -93,7 +93,7 @@ SELECT count(*)::integer AS rows FROM (
 
 
 SOON = 60.0
-"""In seconds; a running sweeper doubts the listed rows within a few."""
+"""In seconds; a running sweeper doubts the listed rows within a few seconds."""
 
 
 async def recovery(examination: Examination) -> Findings:

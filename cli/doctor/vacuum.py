@@ -61,7 +61,7 @@ async def vacuum(examination: Examination) -> Findings:
     yield ok(counts)
 
 
-# Without pg_monitor a role sees only the process of other roles' sessions. A vacuum prevents no other vacuum.
+# Without pg_monitor a role sees only the process of other roles' sessions. One vacuum does not prevent another.
 SESSIONS = """
 SELECT a.pid, a.usename::text AS role, a.application_name::text AS name, a.state::text,
        extract(epoch FROM statement_timestamp() - a.xact_start)::float8 AS age

@@ -1,4 +1,4 @@
-"""What may keep idem from its rows: encoding, row-level security, disabled triggers; and an unencrypted connection."""
+"""What may hide rows from idem or damage text (encoding, row-level security, disabled triggers), and encryption."""
 
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Findings, error, ok, warning

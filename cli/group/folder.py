@@ -11,7 +11,7 @@ from idem.outbox.values.errors import OperatorRefused
 from idem.testing.embedded import acquire, locks
 
 LINGER = 0.5
-"""Seconds that the embedded server stays after us; more would only delay the end."""
+"""Seconds that the embedded server stays after us; a longer wait would only delay the end."""
 GONE = 30.0
 
 _DATABASE = "database"

@@ -41,8 +41,8 @@ class Selection:
 class Candidate:
     """A selected intent, the version that was read, and why it is skipped, if it is.
 
-    `letter` is set for an event that a handler did not take and, without intent, for an event that matched no call; the
-    version then counts how often it was seen.
+    `letter` is set for an event that a handler has not handled and, without intent, for an event that matched no call;
+    the version then counts how often it was seen.
     """
 
     intent: UUID | None

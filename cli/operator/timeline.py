@@ -58,7 +58,7 @@ def show_intent(intent: dict[str, Any]) -> None:
         labelled("dead letter  ", f"{letter['id']} {letter['reason']}, {end}")
     typer.echo()
     columns = ["at", "source", "kind", "outcome", "attempt", "http", "reference", "state", "row", "details"]
-    # Who saw what, and the transition, are the story; the details need a wider terminal.
+    # Source and transition matter most; the other columns need a wider terminal.
     drop = ("reference", "http", "attempt", "row", "details", "outcome", "source", "state")
     shown = table(columns, [_line(entry) for entry in intent["timeline"]], empty="no evidence", drop=drop)
     if "details" not in shown and any(entry["details"] for entry in intent["timeline"]):

@@ -1,1 +1,1 @@
-"""What tests of an application with idem use: a fake bank, an embedded PostgreSQL, a pytest plugin, suites."""
+"""For tests of applications that use idem: a fake bank, an embedded PostgreSQL, a pytest plugin, conformance suites."""

@@ -9,7 +9,7 @@ from idem.testing.bank.settings import BankSettings
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0: ended by a signal; 2: the settings, the log or the port are no good."""
+    """Exit code 0: ended by a signal; 2: the settings, the log or the port cannot be used."""
     if len(arguments) > 1 or arguments[:1] in (["-h"], ["--help"]):
         sys.stderr.write("usage: python -m idem.testing.bank [settings.json]\n")
         return 2

@@ -9,8 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class BankAnswer:
-    """What the bank would say, whatever then becomes of it on the wire. `effect`: `made`, `replayed` or None.
-    `own`: the bank gives it, and not a proxy in front of it."""
+    """What the bank answers, before a fault changes the delivery. `effect`: `made`, `replayed`, `canceled` or None.
+    `own`: the bank answers, not a proxy in front of it."""
 
     status: int
     body: bytes
@@ -26,13 +26,13 @@ def encoded(content: Mapping[str, Any]) -> bytes:
 
 
 def refusal(status: int, code: str, message: str, *, type: str = "invalid_request_error", **headers: str) -> BankAnswer:
-    """An error in the bank's own shape. Headers are given with `_` for `-`."""
+    """An error in the bank's own form. The names of headers have `_` for `-`."""
     content = {"error": {"type": type, "code": code, "message": message}}
     return BankAnswer(status, encoded(content), {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 def by_fault(name: str, seconds: float | None) -> BankAnswer:
-    """The answer that a fault gives in place of the real one: `401`, `409`, `422`, `429`, `lock_timeout`, `503`, `500`,
+    """The answer that a fault gives instead of the real one: `401`, `409`, `422`, `429`, `lock_timeout`, `503`, `500`,
     `html_403`."""
     if name == "html_403":
         page = b"<html><head><title>403 Forbidden</title></head><body><h1>Request blocked</h1></body></html>"

@@ -41,21 +41,21 @@ class Bank:
 
     @property
     def settings(self) -> BankSettings:
-        """The settings, with the accounts that were added."""
+        """The settings, with all added accounts."""
         return self._state.settings
 
     @property
     def url(self) -> str:
-        """The base URL, without a slash at its end."""
+        """The base URL, without a slash at the end."""
         host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
         return f"http://{host}:{self.port}"
 
     @property
     def port(self) -> int:
-        """The port that the bank listens on; still known after it has closed.
+        """The port that the bank listens on; it stays known after the bank has closed.
 
         Raises:
-            RuntimeError: it has not opened yet.
+            RuntimeError: the bank has not opened yet.
         """
         if self._port is None:
             raise RuntimeError("the bank is not open yet")
@@ -63,7 +63,7 @@ class Bank:
 
     @property
     def log(self) -> Log:
-        """All that has happened until now, earlier runs on the same log included."""
+        """Everything that has happened until now, including earlier runs on the same log."""
         return Log(list(self._state.ledger.records))
 
     def stats(self) -> dict[str, Any]:
@@ -71,12 +71,12 @@ class Bank:
         return stats(self._state)
 
     def script(self, match: Matcher, steps: Iterable[str | BankFault | ScriptStep | dict[str, Any] | None]) -> None:
-        """Let the next requests that match meet these steps, one each: a fault's name (`none`: no fault), a
-        `BankFault`, a `ScriptStep` or its members. `match`: a `RequestMatch`, its members, a function of the
-        request, None for every POST.
+        """Play these steps, one for each of the next requests that match. A step is a fault's name (`none`: no fault),
+        a `BankFault`, a `ScriptStep` or its members. `match`: a `RequestMatch`, its members, a function of the request,
+        None for every POST.
 
         Raises:
-            SettingsError: the match or a step is not understood.
+            SettingsError: the match or a step is invalid.
         """
         self._state.script.add(match, steps)
 
@@ -84,12 +84,12 @@ class Bank:
         """Serve one more account, and send its events if it has a `webhook_url`.
 
         Raises:
-            SettingsError: its name or token is taken.
+            SettingsError: another account has its name or token.
         """
         self._state.add_account(account)
 
     def send_webhooks_to(self, url: str, *, account: str = "main") -> None:
-        """From now on send this account's events there, those that an earlier receiver did not take too.
+        """Send this account's events to this URL from now on, also those that an earlier receiver did not accept.
 
         Raises:
             LookupError: there is no such account.
@@ -97,42 +97,42 @@ class Bank:
         self._in_loop(lambda: self._webhooks.send_to(account, url))
 
     def stripe_objects(self, kind: str, *, account: str | None = None) -> list[dict[str, Any]]:
-        """The objects of a kind (`payment_intent`) of Stripe-like accounts as they are now, oldest first."""
+        """The current objects of one kind (e.g. `payment_intent`) of Stripe-like accounts, oldest first."""
         objects, now = StripeObjects(self.log.changes), self._state.clock.now()
         return [each for name in self._names(account) for each in [*objects.newest(name, kind, now, now)][::-1]]
 
     def stripe_events(self, *, account: str | None = None) -> list[Changed]:
-        """The changes of Stripe-like accounts that have an event, until now, in their order."""
+        """The changes of Stripe-like accounts until now that have an event, in order."""
         objects, now = StripeObjects(self.log.changes), self._state.clock.now()
         return [each for name in self._names(account) for each in objects.events(name, 0, now)[::-1]]
 
     def forget_script(self) -> None:
-        """Drop every step that no request has met yet."""
+        """Remove every step that has not been played yet."""
         self._state.script.clear()
 
     def when(self, event: Event, match: Matcher, callback: Callback, *, times: int | None = None) -> None:
-        """Call back at each `received`, `acted` or `answered` request that matches; the request waits for it.
+        """Call back at each matching `received`, `acted` or `answered` request; the request waits for it.
 
         `async with`: on the loop; a callback must not block there, but may be a coroutine function. `in_thread`: in a
-        worker thread. What it raises is raised when the bank closes.
+        worker thread. The bank raises the exceptions of callbacks when it closes.
 
         Raises:
-            SettingsError: the event or the match is not understood.
+            SettingsError: the event or the match is invalid.
         """
         self._state.hooks.add(event, match, callback, times)
 
     def shift_clock(self, seconds: float) -> None:
-        """Put the bank's clock forward, for this run and those that follow on the log: ends of retention, of lag and
-        of pending come nearer. Stalls and pauses stay real."""
+        """Advance the bank's clock, for this run and for later runs on the same log: retention, lag and pending end
+        sooner. Stalls and pauses stay real."""
         self._in_loop(lambda: self._state.shift_clock(seconds))
 
     @contextmanager
     def in_thread(self) -> Iterator[Self]:
-        """Run on a loop of its own in a thread: for tests that are not asynchronous.
+        """Run on a loop of its own in a thread, for tests that are not asynchronous.
 
         Raises:
-            BankError, OSError: the log or the port cannot be had.
-            ExceptionGroup: at the end, what callbacks raised.
+            BankError, OSError: the log or the port cannot be used.
+            ExceptionGroup: at the end, the exceptions of callbacks.
         """
         self._state.hooks.in_threads = True
         with BackgroundLoop("bank") as background:
@@ -146,10 +146,10 @@ class Bank:
                 self._raise_failures(hidden=failed)
 
     async def start(self) -> None:
-        """Read the log, open the port.
+        """Read the log and open the port.
 
         Raises:
-            LogInUse, LogCorrupt, OSError: the log or the port cannot be had.
+            LogInUse, LogCorrupt, OSError: the log or the port cannot be used.
         """
         self._loop = asyncio.get_running_loop()
         self._state.ledger.open()
@@ -165,7 +165,7 @@ class Bank:
         self._webhooks.start()
 
     async def stop(self) -> None:
-        """Answer what is being worked on, hang up, close the log."""
+        """Answer the running requests, close the connections and the log."""
         await self._server.stop()
         await self._webhooks.stop()
         await self._state.ledger.close()
@@ -180,7 +180,7 @@ class Bank:
         self._raise_failures(hidden=kind is not None)
 
     def _recall(self, record: Record) -> None:
-        """A line of an earlier run."""
+        """Restore one line of an earlier run."""
         match record:
             case Payment(account=name) if (known := self._state.account(name)) and known.api is BankApi.STRIPE:
                 self._stripe.remember(record)

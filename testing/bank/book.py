@@ -1,4 +1,4 @@
-"""The payments in memory: what the bank shows of them, and when it starts to show them."""
+"""The payments in memory: what the bank shows of them, and from when on."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from idem.testing.bank.settings import BankAccount, SecondRequest
 
 
 class Book:
-    """All payments of all accounts. By its id a payment is found at once, otherwise after the account's lag."""
+    """All payments of all accounts. A payment is found by its id at once, by anything else after the account's lag."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,25 +29,25 @@ class Book:
             self._by_reference[payment.account, payment.reference].append(payment)
 
     def void(self, voided: Voided) -> None:
-        """A payment was called off, if it says which."""
+        """Store that a payment was voided, if the line names one."""
         if voided.payment is not None:
             self._voided[voided.account, voided.payment] = voided
 
     def voided(self, payment: Payment) -> Voided | None:
-        """The line that called it off."""
+        """The line that voided the payment; None if there is none."""
         return self._voided.get((payment.account, payment.id))
 
     def get(self, account: BankAccount, payment_id: str) -> Payment | None:
-        """The payment, if it is there by now."""
+        """The payment, if it is visible by now."""
         payment = self._by_id.get((account.name, payment_id))
         return payment if payment is not None and payment.at <= self._clock.now() else None
 
     def under(self, account: BankAccount, key: str) -> list[Payment]:
-        """All that was made under the key, and what is still to come by itself."""
+        """All payments made under the key, including those that appear later by themselves."""
         return list(self._by_key.get((account.name, key), ()))
 
     def find(self, account: BankAccount, *, key: str | None = None, reference: str | None = None) -> list[Payment]:
-        """What look-ups show by now, oldest first; without key and reference: everything."""
+        """The payments that look-ups show by now, oldest first; without key and reference: all."""
         found: Iterable[Payment]
         if key is not None:
             found = self._by_key.get((account.name, key), ())
@@ -59,7 +59,7 @@ class Book:
         return [p for p in found if p.at <= horizon and (reference is None or p.reference == reference)]
 
     def carrying(self, account: BankAccount, words: Sequence[str]) -> list[Payment]:
-        """The payments that have one of these words as their id or key, or somewhere in their order; oldest first."""
+        """The payments that have one of these words as id or key, or anywhere in their order; oldest first."""
         now = self._clock.now()
         horizon = now - account.lookup_lag
         asked = set(words)
@@ -71,7 +71,7 @@ class Book:
         ]
 
     def shown(self, account: BankAccount, payment: Payment, status: str | None = None) -> dict[str, Any]:
-        """The payment as the API shows it, by default with its status of now."""
+        """The payment as the API shows it, by default with its current status."""
         if status is None:
             status = "canceled" if self.voided(payment) is not None else payment.status_at(self._clock.now())
         shown = {
@@ -85,7 +85,7 @@ class Book:
         }
         if shown["status"] == "requires_action":
             shown["next_action"] = {"type": "redirect", "url": f"https://acs.bank.example/challenges/{payment.id}"}
-        # A bank that knows no keys has not stored one either.
+        # A bank that ignores keys does not store them either.
         if account.replay is not SecondRequest.NONE:
             shown["idempotency_key"] = payment.key
         return {**shown, **{name: value for name, value in payment.details.items() if name not in shown}}

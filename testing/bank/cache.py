@@ -1,4 +1,4 @@
-"""The idempotency keys: what a request with a key does, by the account's replay behaviour."""
+"""The idempotency keys: what a request with a key does, according to the account's replay behaviour."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from idem.testing.bank.settings import BankAccount, SecondRequest
 
 
 class CacheDecision(Enum):
-    """What becomes of a request with a key that gets no stored answer."""
+    """How to handle a request with a key that gets no stored answer."""
 
     EXECUTE = auto()
     IN_FLIGHT = auto()
@@ -20,7 +20,7 @@ class CacheDecision(Enum):
 
 class KeyCache:
     """Keys that were executed (read from the log at the start) and keys in flight (in memory: a bank that dies has
-    nothing in flight). Only what was executed is remembered: a 429, a 401 or a 400 came before."""
+    nothing in flight). It remembers only executed keys: a 429, a 401 or a 400 came before execution."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,17 +29,17 @@ class KeyCache:
         self._tombstones: set[tuple[str, str]] = set()
 
     def remember(self, remembered: Remembered) -> None:
-        """The key was executed."""
+        """Store that the key was executed."""
         self._executed[remembered.account, remembered.key] = remembered
 
     def cancel(self, voided: Voided) -> None:
-        """The key was called off; with a tombstone, what comes under it later is refused."""
+        """Store that the key was cancelled; with a tombstone, later requests with the key are refused."""
         if voided.tombstone:
             self._tombstones.add((voided.account, voided.key))
 
     @contextmanager
     def decided(self, account: BankAccount, key: str, fingerprint: str) -> Iterator[CacheDecision | Remembered]:
-        """The answer of a replay, or the decision. A key that is to be executed is in flight inside the block."""
+        """The answer of a replay, or the decision. A key to execute is in flight inside the block."""
         decision = self._decide(account, key, fingerprint)
         if decision is not CacheDecision.EXECUTE:
             yield decision
@@ -68,7 +68,7 @@ class KeyCache:
         return CacheDecision.EXECUTE
 
     def canceled(self, account: BankAccount, key: str) -> bool:
-        """Whether the key has a tombstone: it may have got it while its request was in flight."""
+        """Whether the key has a tombstone; it may have got one while its request was in flight."""
         return (account.name, key) in self._tombstones
 
     def _counts(self, account: BankAccount, known: Remembered) -> bool:
@@ -78,7 +78,7 @@ class KeyCache:
             case SecondRequest.SUCCESS_ONLY:
                 return 200 <= known.status < 300
             case SecondRequest.CURRENT:
-                # There is nothing to show where nothing was made.
+                # If nothing was made, there is nothing to show.
                 return known.payment is not None
             case _:
                 return True

@@ -8,20 +8,20 @@ from idem.testing.bank.state import BankState
 
 
 class Cancelling:
-    """Voids payments by their key. The answer is the same whether there was one or not."""
+    """Voids payments by their key. The answer is the same whether there was a payment or not."""
 
     def __init__(self, state: BankState) -> None:
         self._state = state
 
     def remember(self, voided: Voided) -> None:
-        """A line of the log."""
+        """Restore one line of the log."""
         self._state.book.void(voided)
         self._state.cache.cancel(voided)
 
     async def serve(
         self, order: BankOrder, account: BankAccount, number: int
     ) -> tuple[BankAnswer, list[tuple[Payment, Voided]]]:
-        """Work on request `number`; what was called off."""
+        """Handle request `number`; returns the answer and what was voided."""
         assert account.cancel is not None
         if account.replay is SecondRequest.NONE:
             return refusal(400, "unknown_parameter", "This account has no idempotency keys."), []
@@ -29,7 +29,7 @@ class Cancelling:
             return refusal(400, "invalid_parameter", f"{account.cancel.member} must be the key of a payment."), []
         now, tombstone = self._state.clock.now(), account.cancel.tombstones
         known = [each for each in self._state.book.under(account, order.key) if each.charged]
-        # What is still to come by itself cannot be called off yet, but a tombstone waits for it.
+        # An effect that appears later by itself cannot be voided yet, unless the account has tombstones.
         ended = [each for each in known if self._state.book.voided(each) is None and (tombstone or each.at <= now)]
         ids: list[str | None] = [each.id for each in ended] or [None]
         lines = [Voided(number, now, account.name, order.key, id, tombstone) for id in ids]

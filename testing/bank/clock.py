@@ -5,7 +5,7 @@ import time
 
 
 class Clock:
-    """Seconds since the epoch. Ends of retention, lag and pending are read from here, stalls are not: they are real."""
+    """Seconds since the epoch. Retention, lag and pending end by this clock; stalls are real time."""
 
     def __init__(self) -> None:
         self.shifted = 0.0
@@ -15,14 +15,14 @@ class Clock:
         return time.time() + self.shifted
 
     def shift(self, seconds: float) -> None:
-        """Put the clock forward; call it in the loop's thread."""
+        """Advance the clock; call it in the loop's thread."""
         self.shifted += seconds
         if self._moved is not None:
             self._moved.set()
             self._moved = None
 
     async def until(self, moment: float) -> None:
-        """Sleep until the clock shows `moment`, however it gets there."""
+        """Sleep until the clock shows `moment`, also if it is advanced meanwhile."""
         while (left := moment - self.now()) > 0:
             if self._moved is None:
                 self._moved = asyncio.Event()

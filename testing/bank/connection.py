@@ -19,8 +19,8 @@ _TOO_LARGE = WireReply.of(refusal(413, "too_large", "Body too large."))
 
 
 class BankConnection:
-    """Serves one client until one of the two hangs up. `working` is true while a request is being worked on: the
-    server lets that end before it stops."""
+    """Serves one client until one side closes. `working` is true while a request runs; the server waits for it before
+    it stops."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class BankConnection:
         self._http = h11.Connection(h11.SERVER)
 
     async def serve(self) -> None:
-        """Request after request.
+        """Serve one request after another.
 
         Raises:
             OSError: the client is gone.
@@ -57,14 +57,14 @@ class BankConnection:
             self._http.start_next_cycle()
 
     def reset(self) -> None:
-        """Hang up with RST: what is still in the buffers is lost on both sides."""
+        """Close with RST: unsent and unread bytes are lost on both sides."""
         sock: socket.socket | None = self._writer.get_extra_info("socket")
         if sock is not None and not self._writer.transport.is_closing():
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
     async def _receive(self) -> Incoming | None:
-        """The next whole request; None: there will be none."""
+        """The next whole request; None if there is none."""
         request: h11.Request | None = None
         body = bytearray()
         begun = bool(self._http.trailing_data[0])
@@ -96,7 +96,7 @@ class BankConnection:
                 return None
 
     async def _read(self) -> bytes:
-        """Some bytes; none at the end, or when the client has been silent for too long."""
+        """Some bytes; none at the end of the input, or if the client was silent for too long."""
         try:
             async with asyncio.timeout(self._idle_seconds):
                 return await self._reader.read(_CHUNK)
@@ -104,9 +104,9 @@ class BankConnection:
             return b""
 
     async def _deliver(self, reply: WireReply) -> bool:
-        """Let the answer go its way; False: the connection is over."""
+        """Deliver the answer, with its fault; False: the connection is over."""
         delivery, body = reply.delivery, reply.body
-        # The server does not wait for a request that stalls or drips on order.
+        # The server does not wait for a request whose fault is to stall or drip.
         self.working = delivery not in (AnswerFault.STALLED, AnswerFault.DRIPPED)
         if delivery is AnswerFault.STALLED:
             await self._wait_for_hang_up(reply.seconds)
@@ -148,13 +148,13 @@ class BankConnection:
         self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
 
     async def _wait_for_hang_up(self, seconds: float | None) -> None:
-        """Sit on the answer: for these seconds, or until the client has had enough."""
+        """Hold the answer back for these seconds, or until the client disconnects."""
         try:
             async with asyncio.timeout(seconds):
                 while await self._reader.read(_CHUNK):
                     pass
                 if seconds is not None:
-                    # The client has closed its half; it may still read.
+                    # The client has closed its sending half; it may still read.
                     await asyncio.sleep(seconds)
         except (TimeoutError, ConnectionError):
             pass

@@ -12,8 +12,8 @@ from idem.testing.bank.state import BankState
 
 
 class Control:
-    """`POST /_bank/script` adds a rule, `DELETE` forgets all; `POST /_bank/clock {"shift": seconds}`;
-    `GET /_bank/stats`. None of it is logged or meets a fault."""
+    """`POST /_bank/script` adds a rule, `DELETE` removes all; `POST /_bank/clock {"shift": seconds}`;
+    `GET /_bank/stats`. These requests are not logged and have no faults."""
 
     def __init__(self, state: BankState) -> None:
         self._state = state
@@ -21,7 +21,7 @@ class Control:
     def handle(
         self, method: str, path: str, headers: Mapping[str, str], params: Mapping[str, Any] | None
     ) -> BankAnswer:
-        # A page in a browser on this machine can post to this port, but not with this type.
+        # A browser's page on this machine can post to this port, but not with this content type.
         if method == "POST" and headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return refusal(415, "unsupported_media_type", "Send application/json.")
         try:

@@ -1,21 +1,19 @@
-"""Errors of the bank itself, not the faults that it plays.
-
-BankError ├── SettingsError an invalid setting, fault name or script ├── LogInUse another bank writes to this log └──
-LogCorrupt the log has an unreadable line
-"""
+"""Errors of the bank itself, not the faults that it plays."""
 
 
 class BankError(Exception):
-    """The root of everything that the bank raises."""
+    """The base of all errors of the bank."""
 
 
 class SettingsError(BankError, ValueError):
-    """A setting, a fault's name, a match or a script is not understood; the message says which."""
+    """A setting, a fault's name, a match or a script is invalid; the message says which."""
 
 
 class LogInUse(BankError):
-    """The log file is locked by another running bank: two writers would each miss half of the truth."""
+    """Another running bank has locked the log file: two writers would each miss half of the records."""
 
 
 class LogCorrupt(BankError):
-    """A line in the middle of the log cannot be read. (A torn last line is no error: it was never answered for.)"""
+    """A line in the middle of the log cannot be read. (A torn last line is not an error: its request was never
+    answered.)
+    """

@@ -1,4 +1,4 @@
-"""The faults: a table of what each does, and which request gets which.
+"""The faults: a table of what each does, and the choice of a request's fault.
 
 A fault is named in the header `X-Bank-Fault`, in the body member `bank_fault`, in a script, or chosen by rate.
 `name:seconds` sets the duration of a fault (how long it stalls, drips, stays pending, asks to wait).
@@ -15,7 +15,7 @@ from idem.testing.bank.errors import SettingsError
 
 
 class Acts(Enum):
-    """Whether the request is worked on at all."""
+    """Whether and when the bank executes the request."""
 
     NEVER = "never"
     AT_ONCE = "at once"
@@ -25,7 +25,7 @@ class Acts(Enum):
 
 
 class AnswerFault(Enum):
-    """What becomes of the answer on the wire."""
+    """How the answer is delivered."""
 
     WHOLE = "sent"
     DROPPED = "FIN, nothing sent"
@@ -37,7 +37,9 @@ class AnswerFault(Enum):
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """One row of the table of faults. `seconds` is the default of the fault's time; None: see the settings."""
+    """One row of the table of faults. `seconds` is the default duration of the fault; None: the bank's settings have
+    it.
+    """
 
     acts: Acts = Acts.AT_ONCE
     delivery: AnswerFault = AnswerFault.WHOLE
@@ -51,12 +53,12 @@ NO_FAULT = FaultPlan()
 
 
 class FaultName(StrEnum):
-    """All that the bank can do wrong on order. Every name without `before` acts first, but for those that answer in the
-    bank's place: 401, 409, 429, 503, and the two that keep a 500 under the key.
+    """All faults. Every name without `before` acts first, except those that answer instead of the bank (401, 409, 429,
+    503) and the two that keep a 500 under the key.
 
     `500_cached`: nothing is done, and every replay gets that 500. `500_rolled_forward` (60): the same, but after its
-    seconds the effect appears by itself, seen by look-ups and events alone. `409_in_flight`: another request with this
-    key is running, says the bank. `429_lock_timeout`: as 429, with Stripe's code for it.
+    seconds the effect appears by itself, and only look-ups and events show it. `409_in_flight`: the bank answers that
+    another request with this key is running. `429_lock_timeout`: like 429, with Stripe's code for it.
     """
 
     plan: FaultPlan
@@ -96,8 +98,8 @@ class FaultName(StrEnum):
     )
 
 
-# What a rate alone chooses from: the everyday accidents. Left out are those that name a misconfiguration of ours (401),
-# and a drip, which holds a call for minutes.
+# The faults that a rate chooses from: common accidents. Not 401, which means a wrong configuration of ours, and not
+# drip, which holds a call for minutes.
 EVERYDAY_FAULTS: Mapping[str, float] = {
     "act_then_drop": 3.0,
     "act_then_reset": 2.0,
@@ -117,7 +119,7 @@ EVERYDAY_FAULTS: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class BankFault:
-    """A fault with its time. `seconds` None takes the default of the fault, which may be the bank's setting."""
+    """A fault with its duration. `seconds` None: the default of the fault, or of the bank's settings."""
 
     name: FaultName
     seconds: float | None = None
@@ -131,15 +133,15 @@ class BankFault:
 
     @property
     def time(self) -> float | None:
-        """The fault's seconds, else its own default, else None."""
+        """The fault's seconds, else its default, else None."""
         return self.plan.seconds if self.seconds is None else self.seconds
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `name` or `name:seconds`.
+        """Parse `name` or `name:seconds`.
 
         Raises:
-            SettingsError: no such fault, or no such time.
+            SettingsError: there is no such fault, or the seconds are invalid.
         """
         name, _, time = text.strip().partition(":")
         try:
@@ -152,13 +154,13 @@ class BankFault:
 
 
 def ordered_by_request(order: str | list[Any], nth: int) -> BankFault | None:
-    """The fault that a request asks for itself, on the `nth` sending of its key.
+    """The fault that a request itself names, for the `nth` sending of its key.
 
-    A replay carries the same bytes, so an order is a list: the first sending meets the first fault, the second the
-    second, later ones none. `none` leaves one out; a `*` behind the last repeats it for ever.
+    A replay has the same bytes, so the request may name a list: the first sending gets the first fault, the second the
+    second, later ones none. `none` is no fault; a `*` after the last repeats it forever.
 
     Raises:
-        SettingsError: the order is not understood.
+        SettingsError: the order is invalid.
     """
     names = order.split(",") if isinstance(order, str) else order
     if not names or not all(isinstance(name, str) and name.strip() for name in names):
@@ -172,8 +174,8 @@ def ordered_by_request(order: str | list[Any], nth: int) -> BankFault | None:
 
 
 def chosen_by_rate(faults: Mapping[str, float], rate: float, seed: int, *identity: object) -> BankFault | None:
-    """The fault that chance gives to the request called `identity`: the same for the same seed, in whatever order
-    and on however many connections the requests come."""
+    """The fault that the rate chooses for the request `identity`: the same for the same seed, in whatever order and on
+    however many connections the requests arrive."""
     if rate <= 0 or not faults:
         return None
     digest = hashlib.sha256("\x1f".join(map(str, (seed, *identity))).encode()).digest()

@@ -21,8 +21,9 @@ class _Hook:
 
 class Hooks:
     """The callbacks. In a bank on the test's own loop they run on that loop; in a bank in a thread they run in worker
-    threads, so that one that blocks holds up its own request only. Either way the bank waits for them before it goes
-    on with the request. What they raise is kept for the end of the bank, and the request goes on.
+    threads, so that a callback that blocks delays only its own request. In both cases the bank waits for them before it
+    continues with the request. The request continues if a callback raises; the bank raises the exceptions when it
+    closes.
     """
 
     def __init__(self) -> None:
@@ -32,10 +33,10 @@ class Hooks:
         self._lock = threading.Lock()
 
     def add(self, event: Event, match: Matcher, callback: Callback, times: int | None) -> None:
-        """Call back at each matching event, `times` times at most.
+        """Call back at each matching event, at most `times` times.
 
         Raises:
-            SettingsError: no such event, or the match is not understood.
+            SettingsError: there is no such event, or the match is invalid.
         """
         if event not in EVENTS:
             raise SettingsError(f"{event!r} is not an event. Use one of {', '.join(EVENTS)}")

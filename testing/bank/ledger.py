@@ -15,8 +15,8 @@ from idem.testing.bank.records import Record, from_line, to_line
 
 
 class Ledger:
-    """All records, in order: those of earlier runs and those of this one. Used by the loop's thread alone, but for
-    `records`, which others may copy."""
+    """All records, in order: those of earlier runs and of this one. Only the loop's thread uses it, except `records`,
+    which other threads may copy."""
 
     def __init__(self, path: Path | None, *, durable: bool) -> None:
         self.records: list[Record] = []
@@ -29,10 +29,10 @@ class Ledger:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="bank-fsync")
 
     def open(self) -> None:
-        """Lock the file, read what is there, cut a torn last line off.
+        """Lock the file, read its records, cut off a torn last line.
 
         Raises:
-            LogInUse: another bank has it.
+            LogInUse: another bank has locked it.
             LogCorrupt: a line cannot be read.
             OSError: the file cannot be opened.
         """
@@ -61,7 +61,7 @@ class Ledger:
         """Append the records, all or (if the process dies here) none of them.
 
         Raises:
-            OSError: the disk refuses; the bank must not answer any more, and `sync` will raise for all.
+            OSError: the file system refuses; the bank must then stop answering, and `sync` raises for all callers.
         """
         if self._fd is not None:
             if self._failure is not None:
@@ -77,10 +77,11 @@ class Ledger:
         self.records.extend(records)
 
     async def sync(self) -> None:
-        """Wait until all that was written before is on the disk.
+        """Wait until everything that was written before is on disk.
 
         Raises:
-            OSError: it may not be there. After a failed fsync the kernel may have dropped the pages, so it stays so.
+            OSError: it may not be. After a failed fsync the kernel may have dropped the pages, so every later call
+                raises too.
         """
         if self._failure is not None:
             raise self._failure
@@ -95,7 +96,7 @@ class Ledger:
             raise self._failure
 
     async def close(self) -> None:
-        """Sync and release the file."""
+        """Sync and close the file."""
         if self._flushing is not None:
             await self._flushing
         self._executor.shutdown()

@@ -12,7 +12,9 @@ from idem.testing.bank.stripe.objects import StripeObjects
 
 @dataclass(frozen=True)
 class Request(Received):
-    """One request with its end. `answered_at` None: the bank died, or still sits on it; `status` None: no answer."""
+    """One request with its end. `answered_at` None: the bank died, or still holds the answer back; `status` None: no
+    answer.
+    """
 
     effect: str | None = None
     payment: str | None = None
@@ -22,7 +24,7 @@ class Request(Received):
 
 @dataclass(frozen=True)
 class Resend:
-    """A send under a key that has been sent before. `age`: seconds after the first of them."""
+    """A send under a key that was sent before. `age`: seconds after the first of these sends."""
 
     later: Request
     earlier: tuple[Request, ...]
@@ -30,12 +32,12 @@ class Resend:
 
     @property
     def after_an_effect(self) -> bool:
-        """Whether one of the earlier ones had acted."""
+        """Whether an earlier send had acted."""
         return any(each.effect == "made" for each in self.earlier)
 
 
 class Log:
-    """A view of the log at one moment. It does not grow; ask for another."""
+    """A view of the log at one moment; it does not grow."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records: Sequence[Record] = tuple(records)
@@ -50,15 +52,15 @@ class Log:
     def payments(
         self, *, account: str | None = None, key: str | None = None, reference: str | None = None
     ) -> list[Payment]:
-        """All payments, declined ones too, oldest first."""
+        """All payments, including declined ones, oldest first."""
         return [r for r in self.records if isinstance(r, Payment) and _is_of(r, account, key, reference)]
 
     def effects(
         self, *, account: str | None = None, key: str | None = None, reference: str | None = None
     ) -> list[Payment]:
-        """The payments that moved money, or will: what must never be two for one intent.
+        """The payments that moved or will move money: one intent must never have two of them.
 
-        Those that were called off are not among them; an object of a Stripe-like account counts as what becomes of it.
+        Voided payments do not count; an object of a Stripe-like account counts by its final state.
         """
         voided = {(r.account, r.payment) for r in self.records if isinstance(r, Voided)}
         register = StripeObjects(self.changes)
@@ -74,12 +76,12 @@ class Log:
     def sends(
         self, *, account: str | None = None, key: str | None = None, reference: str | None = None
     ) -> list[Request]:
-        """The POSTs that asked for an effect and came in whole, oldest first: first sends and replays alike."""
+        """The complete POSTs that asked for an effect, oldest first: first sends and replays."""
         posts = [r for r in self.requests if r.method == "POST" and r.asks == "effect" and r.complete]
         return [r for r in posts if _is_of(r, account, key, reference)]
 
     def sends_by_key(self) -> dict[str, list[Request]]:
-        """The sends of every key."""
+        """The sends by key."""
         grouped: dict[str, list[Request]] = defaultdict(list)
         for request in self.sends():
             if request.key is not None:
@@ -87,7 +89,7 @@ class Log:
         return dict(grouped)
 
     def resends(self, *, account: str | None = None) -> list[Resend]:
-        """Every send under a key that this account has sent before, in their order: what a contract must allow."""
+        """Every send under a key that this account has sent before, in order: a contract must allow each of them."""
         seen: dict[tuple[str | None, str], list[Request]] = defaultdict(list)
         found = []
         for send in self.sends(account=account):
@@ -100,11 +102,11 @@ class Log:
         return found
 
     def cancels(self, *, account: str | None = None, key: str | None = None) -> list[Request]:
-        """The requests that called a payment off by its key, oldest first."""
+        """The requests that cancelled a payment by its key, oldest first."""
         return [r for r in self.requests if r.asks == "cancel" and r.complete and _is_of(r, account, key, None)]
 
     def duplicates(self) -> dict[str, list[Payment]]:
-        """The references that were charged more than once: empty, if all is well."""
+        """The references that were charged more than once; empty if all is well."""
         grouped: dict[str, list[Payment]] = defaultdict(list)
         for payment in self.effects():
             if payment.reference is not None:
@@ -112,18 +114,18 @@ class Log:
         return {reference: payments for reference, payments in grouped.items() if len(payments) > 1}
 
     def faults(self) -> Counter[str]:
-        """How often each fault was applied, by name without its time."""
+        """How often each fault was applied, by its name without seconds."""
         return Counter(r.fault.partition(":")[0] for r in self.requests if r.fault is not None)
 
 
 def _is_of(record: Payment | Request, account: str | None, key: str | None, reference: str | None) -> bool:
-    """Whether it has these; None: any."""
+    """Whether it has these values; None: any."""
     wanted = ((account, record.account), (key, record.key), (reference, record.reference))
     return all(one is None or one == found for one, found in wanted)
 
 
 def read_log(path: Path) -> Log:
-    """Read a bank's log, also while the bank is writing it: a last line without its end is left out.
+    """Read a bank's log, also while the bank writes it: an incomplete last line is left out.
 
     Raises:
         OSError: the file cannot be read.
@@ -134,7 +136,7 @@ def read_log(path: Path) -> Log:
 
 
 def _join(request: Received, answer: EndedRequest | None, made: Payment | None) -> Request:
-    # The bank may die between the effect and the line that tells of its answer: the effect stands.
+    # The bank may die between the effect and the line about its answer; the effect counts.
     effect = answer.effect if answer else ("made" if made else None)
     return Request(
         **vars(request),

@@ -16,12 +16,14 @@ FAULT_HEADER = "x-bank-fault"
 FAULT_MEMBER = "bank_fault"
 FORM = "application/x-www-form-urlencoded"
 PREFIX = "/_bank/"
-"""The paths of the stage door, which are the bank's own whatever API an account has."""
+"""The prefix of the control endpoint, which every account has, whatever its API."""
 
 
 @dataclass(frozen=True)
 class BankOrder:
-    """What the request asks for. `account` None: no account has this token. `params` None: the body is no object."""
+    """What the request asks for. `account` None: no account has this token. `params` None: the body is not a JSON
+    object.
+    """
 
     incoming: Incoming
     account: BankAccount | None
@@ -36,15 +38,14 @@ class BankOrder:
 
     @property
     def fingerprint(self) -> str:
-        """Of what is asked for, spaces and the order of members aside. The fault is a word to the bank's stage
-        manager and no part of it."""
+        """A hash of the request, without spaces, the order of members and the fault, which is no part of the payment."""
         asked = {name: value for name, value in (self.params or {}).items() if name != FAULT_MEMBER}
         canonical = json.dumps([self.incoming.method, self.path, asked], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def read_order(incoming: Incoming, settings: BankSettings) -> BankOrder:
-    """Read a request, whole or cut; nothing in it is an error here."""
+    """Parse a request, complete or cut; nothing in it is an error here."""
     account = account_of(incoming.headers, settings)
     url = urlsplit(incoming.target)
     query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
@@ -65,7 +66,7 @@ def read_order(incoming: Incoming, settings: BankSettings) -> BankOrder:
     if account is not None and account.cancel is not None and asks == "cancel":
         key = _text((params or {}).get(account.cancel.member))
     if incoming.method == "GET":
-        # A look-up has no key of its own: the log tells which one was asked about.
+        # A look-up has no key of its own; the log records the key or reference that it asks about.
         key, reference = query.get("key"), query.get("reference")
     fault = incoming.headers.get(FAULT_HEADER) or (params or {}).get(FAULT_MEMBER) or metadata.get(FAULT_MEMBER)
     return BankOrder(
@@ -83,8 +84,8 @@ def read_order(incoming: Incoming, settings: BankSettings) -> BankOrder:
 
 
 def account_of(headers: Mapping[str, str], settings: BankSettings) -> BankAccount | None:
-    """The account of the bearer token, or of the user's name of Basic; without `require_auth` the first one serves
-    everyone else."""
+    """The account of the bearer token, or of the user name of Basic; without `require_auth` the first account serves
+    every other request."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         token = _user(token)
@@ -102,7 +103,7 @@ def _asks(method: str, path: str, account: BankAccount | None) -> str:
     if own and account is not None and account.cancel is not None and (method, path) == ("POST", account.cancel.path):
         return "cancel"
     if own and (account is None or account.shape is None) and path.strip("/") != "payments":
-        # Nothing that the bank's own API does.
+        # The bank's own API has no such path.
         return "nothing"
     return "effect"
 

@@ -22,14 +22,14 @@ _KEEP_A_500 = (Acts.REMEMBERS, Acts.ROLLS_FORWARD)
 
 
 class Payments:
-    """Executes orders. The one place where effects are made."""
+    """Executes orders. Only this class makes effects."""
 
     def __init__(self, state: BankState) -> None:
         self._state = state
         self._cancelling = Cancelling(state)
 
     def remember(self, record: Payment | Voided) -> None:
-        """A line of the log of an earlier run."""
+        """Restore one line of an earlier run."""
         if isinstance(record, Voided):
             self._cancelling.remember(record)
             return
@@ -38,7 +38,7 @@ class Payments:
             self._state.cache.remember(Remembered.of(record))
 
     async def serve(self, work: BankExecution) -> BankAnswer:
-        """Work on a request."""
+        """Execute a request."""
         order, account = work.order, work.account
         if order.asks == "cancel":
             await self._state.stall(work.fault)
@@ -95,7 +95,7 @@ class Payments:
             now = self._state.clock.now()
             made, appears = (None, now) if payment is None else (payment.id, payment.at)
             remembered = work.remembered(now, by_fault("500", None), made, appears)
-        # The line is the effect, and it carries the answer for replays: no crash can come between the two.
+        # The effect and its answer for replays are one write: no crash can come between them.
         self._state.ledger.write(*([payment] if payment else []), *([remembered] if remembered else []))
         await self._state.ledger.sync()
         if payment is not None:
@@ -175,7 +175,7 @@ class Payments:
         if unknown := set(query) - {"key", "reference", "since", "until", "limit", "after"}:
             return refusal(400, "unknown_parameter", f"Unknown: {', '.join(sorted(unknown))}.")
         if "key" in query and account.replay is SecondRequest.NONE:
-            # An empty list would be read as "absent", by a bank that could not know.
+            # A client would read an empty list as "absent", but this bank cannot know.
             return refusal(400, "unknown_parameter", "This account has no idempotency keys.")
         try:
             since, until = _moment(query.get("since", "0")), _moment(query.get("until", "inf"))

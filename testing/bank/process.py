@@ -9,10 +9,10 @@ from idem.testing.bank.settings import BankSettings
 
 
 def run(settings: BankSettings, ready: Callable[[str], None] | None = None) -> None:
-    """Run a bank until SIGTERM, SIGINT or SIGHUP; `ready` gets its URL when it listens.
+    """Run a bank until SIGTERM, SIGINT or SIGHUP; `ready` gets its URL once it listens.
 
     Raises:
-        LogInUse, LogCorrupt, OSError: the log or the port cannot be had.
+        LogInUse, LogCorrupt, OSError: the log or the port cannot be used.
     """
     asyncio.run(_run(settings, ready))
 
@@ -20,7 +20,7 @@ def run(settings: BankSettings, ready: Callable[[str], None] | None = None) -> N
 async def _run(settings: BankSettings, ready: Callable[[str], None] | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    # Who starts us with nohup means that the end of the terminal is not ours.
+    # nohup means that the bank must survive the end of the terminal.
     hung_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
     for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
         loop.add_signal_handler(number, stop.set)

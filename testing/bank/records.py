@@ -9,11 +9,11 @@ from idem.testing.bank.errors import LogCorrupt
 
 @dataclass(frozen=True)
 class Received:
-    """A request, as it came in. `complete` False: the line was cut, or the bytes were no HTTP; nothing was done.
+    """A request as it arrived. `complete` False: the connection was cut, or the bytes were not HTTP; nothing was done.
 
-    `nth`: how often this account has now sent this key. `fault`: what was to go wrong. `key` and `reference` are as
-    sent, also where the account ignores keys. `asks`: for an effect, for the end of one (`cancel`, by its key), for an
-    answer and no more (`look`), or for `nothing` that there is.
+    `nth`: how often this account has now sent this key. `fault`: the planned fault. `key` and `reference` are as sent,
+    also if the account ignores keys. `asks`: for an effect, for a void by key (`cancel`), only for an answer (`look`),
+    or for `nothing`: the API has no such path.
     """
 
     id: int
@@ -36,11 +36,11 @@ NOT_CHARGED = frozenset({"declined", "failed", "canceled", "requires_payment_met
 
 @dataclass(frozen=True)
 class Payment:
-    """An effect: this line *is* the payment. With it goes the answer that a replay of its key will get.
+    """An effect: this line *is* the payment. It includes the answer that a replay of its key gets.
 
-    `status` is as made; from `settles_at` on it is `becomes`. `details` are the members of the request's body.
-    `at` lies ahead where a cached 500 is rolled forward: until then nothing shows it. Of a Stripe-like account it
-    counts an object made by a POST; its changes say what becomes of that.
+    `status` is the first status; from `settles_at` on the status is `becomes`. `details` are the members of the
+    request's body. `at` is in the future after a `500_rolled_forward`: until then nothing shows the payment. In a
+    Stripe-like account it is an object made by a POST; later changes are `Changed` lines.
     """
 
     id: str
@@ -61,8 +61,8 @@ class Payment:
 
     @property
     def charged(self) -> bool:
-        """Whether money moves: everything but what was declined, at once or in the end. (That it was called off later
-        stands in other lines: see `Log.effects`.)"""
+        """Whether money moves: true unless the payment was declined, at once or later. (Other lines say whether it was
+        voided later: see `Log.effects`.)"""
         return (self.becomes or self.status) not in NOT_CHARGED
 
     def status_at(self, moment: float) -> str:
@@ -74,7 +74,7 @@ class Payment:
 
 @dataclass(frozen=True)
 class Voided:
-    """A payment was called off by its key. `payment` None: there was none; with `tombstone`, none can come any more."""
+    """A cancel by key. `payment` None: there was none; with `tombstone`, none can be made under the key any more."""
 
     request: int
     at: float
@@ -86,9 +86,9 @@ class Voided:
 
 @dataclass(frozen=True)
 class Remembered:
-    """The answer that a key gets again, where no line of a payment of the bank's own says it.
+    """The answer that a key gets again, if no line of a bank's own payment has it.
 
-    `payment`: what was made, if anything; `appears`: when that is there.
+    `payment`: the id of what was made, if anything; `appears`: when it becomes visible.
     """
 
     request: int
@@ -103,7 +103,7 @@ class Remembered:
 
     @classmethod
     def of(cls, payment: "Payment") -> "Remembered":
-        """What the line of a payment says of its key, which it must have."""
+        """The answer that a payment's line has for its key, which must exist."""
         assert payment.key is not None
         return cls(
             payment.request, payment.at, payment.account, payment.key, payment.fingerprint, payment.answer_status,
@@ -115,8 +115,9 @@ class Remembered:
 class Changed:
     """A change of an object of a Stripe-like account, and its event if it has a `type`. `id` is the event's.
 
-    `at` may lie ahead: then it comes by itself (`automatic`), unless a change that `voids` is written before, of an
-    object with the same `root`. `patch`: the members with their new values. `key`: what the event names.
+    `at` may be in the future: then the change happens by itself (`automatic`), unless a change with `voids` of an
+    object with the same `root` is written before. `patch`: the members with their new values. `key`: the key that the
+    event names.
     """
 
     id: str
@@ -134,7 +135,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class EndedRequest:
-    """How a request ended. `status` None: nothing was answered. `effect`: `made`, `replayed` or None.
+    """How a request ended. `status` None: no answer. `effect`: `made`, `replayed`, `canceled` or None.
 
     Written before the answer leaves, so it says what the bank was about to send, not what arrived.
     """
@@ -160,7 +161,7 @@ class WebhookSent:
 
 @dataclass(frozen=True)
 class ClockShifted:
-    """The clock was put forward, by `shifted` seconds in all."""
+    """The clock was advanced; `shifted` is the sum in seconds."""
 
     at: float
     shifted: float
@@ -186,7 +187,7 @@ def to_line(record: Record) -> bytes:
 
 
 def from_line(line: bytes, number: int) -> Record:
-    """Read a line back.
+    """Parse a line.
 
     Raises:
         LogCorrupt: no bank of this version wrote it.

@@ -22,8 +22,8 @@ EVENTS: tuple[Event, ...] = ("received", "acted", "answered")
 
 @dataclass(frozen=True)
 class Happening:
-    """What a hook gets. `received`: logged, nothing done. `acted`: the payment is on the disk, nothing answered.
-    `answered`: the answer is handed to the operating system."""
+    """What a hook gets. `received`: logged, nothing done. `acted`: the payment is on disk, nothing answered.
+    `answered`: the operating system has the answer."""
 
     event: Event
     request: Received
@@ -36,7 +36,7 @@ Callback = Callable[[Happening], Awaitable[None] | None]
 
 @dataclass(frozen=True)
 class RequestMatch:
-    """Which requests are meant; None means any. `path` may be a pattern (`/payments*`), without the query."""
+    """Which requests match; None means any. `path` may be a pattern (`/payments*`), without the query."""
 
     account: str | None = None
     method: str | None = "POST"
@@ -56,7 +56,7 @@ Matcher = RequestMatch | Callable[[Received], bool] | Mapping[str, Any] | None
 
 
 def matcher(given: Matcher) -> Callable[[Received], bool]:
-    """A predicate from what a script may say: a `RequestMatch`, its members, a function, or None for every POST.
+    """A predicate from what a script may contain: a `RequestMatch`, its members, a function, or None for every POST.
 
     Raises:
         SettingsError: a member is unknown.
@@ -71,7 +71,8 @@ def matcher(given: Matcher) -> Callable[[Received], bool]:
 
 @dataclass(frozen=True)
 class ScriptStep:
-    """What one request meets: a fault, and at `on` a SIGKILL to `kill_pid` or a command, before the bank goes on.
+    """What happens to one request: a fault, and at `on` a SIGKILL to `kill_pid` or a command, before the bank
+    continues.
 
     `webhook` overrides the account's order for the events of the payment that this request makes.
     """
@@ -84,11 +85,11 @@ class ScriptStep:
 
     @classmethod
     def parse(cls, given: "str | BankFault | Mapping[str, Any] | ScriptStep | None", *, commands: bool = True) -> Self:
-        """Read a step: a fault's name (`none` for no fault), or a mapping with the members of this class, whose
+        """Parse a step: a fault's name (`none` for no fault), or a mapping with the members of this class, whose
         `kill_pid` may be `"self"`.
 
         Raises:
-            SettingsError: it is not understood, or names a command where `commands` is False.
+            SettingsError: the step is invalid, or has a command although `commands` is False.
         """
         if isinstance(given, cls):
             return given
@@ -125,7 +126,7 @@ class ScriptStep:
         )
 
     async def play(self, happening: Happening) -> None:
-        """Do what is to be done at this event."""
+        """Run the kill and the command of this step, if this is its event."""
         if happening.event != self.on:
             return
         if self.kill_pid is not None:
@@ -136,8 +137,8 @@ class ScriptStep:
 
 
 class Script:
-    """Rules in the order in which they were added. A request takes the next step of the first rule that matches it
-    and has one left. Safe to use from any thread."""
+    """Rules in the order in which they were added. A request takes the next step of the first rule that matches it and
+    has a step left. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._rules: list[tuple[Callable[[Received], bool], deque[ScriptStep]]] = []
@@ -147,7 +148,7 @@ class Script:
         """Add a rule; returns its number of steps.
 
         Raises:
-            SettingsError: the match or a step is not understood.
+            SettingsError: the match or a step is invalid.
         """
         parsed = deque(ScriptStep.parse(step, commands=commands) for step in steps)
         if not parsed:
@@ -173,7 +174,7 @@ class Script:
         return self.add(match, list(steps) * times, commands=commands)
 
     def take(self, request: Received) -> ScriptStep | None:
-        """The step of this request, used up by it."""
+        """Take the step for this request, which uses it up; None if there is none."""
         with self._lock:
             for predicate, steps in self._rules:
                 if steps and predicate(request):
@@ -181,24 +182,24 @@ class Script:
         return None
 
     def left(self) -> int:
-        """How many steps no request has met yet."""
+        """The number of steps that have not been played yet."""
         with self._lock:
             return sum(len(steps) for _, steps in self._rules)
 
     def clear(self) -> None:
-        """Forget all rules."""
+        """Remove all rules."""
         with self._lock:
             self._rules.clear()
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, to one process; that it is dead already is no error."""
+    """Send SIGKILL to one process; if it is already dead, that is not an error."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
 def kill_pid_on_effect(pid: int) -> Callback:
-    """A callback for `Bank.when("acted", …)`: the process is gone before the bank answers."""
+    """A callback for `Bank.when("acted", …)` that kills the process before the bank answers."""
     checked = _pid(pid)
     assert checked is not None
     return lambda _: kill(checked)
@@ -209,7 +210,7 @@ def _pid(given: Any) -> int | None:
         return None
     if given == "self":
         return os.getpid()
-    # 0 and negative numbers are whole process groups, 1 is init: no test means them.
+    # 0 and negative numbers mean whole process groups, 1 is init; no test means them.
     if isinstance(given, bool) or not isinstance(given, int) or given <= 1:
         raise SettingsError(f"kill_pid: {given!r} is not a process")
     return given

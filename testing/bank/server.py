@@ -8,12 +8,12 @@ from idem.testing.bank.wire import RequestHandler
 
 logger = logging.getLogger("idem.bank")
 
-# Reconnecting workers come all at once; the kernel's queue must hold them while the loop is busy.
+# Reconnecting workers connect all at once; the kernel's queue must hold them while the loop is busy.
 _BACKLOG = 1024
 
 
 class Server:
-    """Listens, and hangs up on everyone at the end."""
+    """Listens, and closes all connections at the end."""
 
     def __init__(self, handler: RequestHandler, *, idle_seconds: float, max_body: int) -> None:
         self.failures: list[Exception] = []
@@ -40,8 +40,8 @@ class Server:
         self._server = await asyncio.start_server(self._connected, host, port, backlog=_BACKLOG)
 
     async def stop(self, grace: float = 1.0) -> None:
-        """Listen no more, give the requests being worked on `grace` seconds to be answered, hang up. Those that stall
-        on order are given nothing."""
+        """Stop listening, give running requests `grace` seconds to be answered, close all connections. Requests whose
+        fault is to stall get no time."""
         if self._server is None:
             return
         self._server.close()
@@ -66,7 +66,7 @@ class Server:
         try:
             await connection.serve()
         except (asyncio.CancelledError, ConnectionError):
-            # Cancelled by `stop` alone; raised on, asyncio's own callback would report it as an error.
+            # Only `stop` cancels it. If it were raised, asyncio's own callback would report it as an error.
             pass
         except Exception as error:
             logger.exception("the bank failed on a request")

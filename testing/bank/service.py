@@ -22,7 +22,7 @@ from idem.testing.bank.wire import Incoming, WireReply
 
 
 class BankService:
-    """Handles every request; the fault of each is settled, and logged, before anything is done."""
+    """Handles every request; the fault of each is chosen and logged before anything is done."""
 
     def __init__(self, state: BankState, webhooks: Webhooks, payments: Payments, stripe: StripeService) -> None:
         self._state = state
@@ -34,7 +34,7 @@ class BankService:
         self._numbers = itertools.count(1)
 
     def recall(self) -> None:
-        """Go on counting where the log ends."""
+        """Continue counting where the log ends."""
         last = 0
         for record in self._state.ledger.records:
             if isinstance(record, Received):
@@ -44,7 +44,7 @@ class BankService:
         self._numbers = itertools.count(last + 1)
 
     async def handle(self, incoming: Incoming) -> WireReply:
-        """A whole request, to its answer."""
+        """Handle a complete request and answer it."""
         order = read_order(incoming, self._state.settings)
         if self._state.settings.control and order.path.startswith(PREFIX):
             answer = self._control.handle(incoming.method, order.path, incoming.headers, order.params)
@@ -68,7 +68,7 @@ class BankService:
         return await self._reply(request, step, self._dressed(answer, request, order) if answer.own else answer)
 
     async def cut(self, incoming: Incoming) -> None:
-        """A request that did not come in whole: noted, and nothing done."""
+        """Log an incomplete request; nothing else is done."""
         order = read_order(incoming, self._state.settings)
         self._state.ledger.write(replace(self._received(order), complete=False, nth=0))
         await self._state.ledger.sync()
@@ -90,7 +90,7 @@ class BankService:
         return replace(request, nth=self._sent[_identity(request)] + 1)
 
     def _dressed(self, answer: BankAnswer, request: Received, order: BankOrder) -> BankAnswer:
-        """As the API of the account has it."""
+        """The answer in the form of the account's API."""
         if self._speaks_stripe(order):
             return self._stripe.dressed(answer, request, order)
         if order.account is not None and order.account.shape is not None:
@@ -100,7 +100,7 @@ class BankService:
         return answer if carried is None else replace(answer, headers={**answer.headers, carried: f"req_{request.id}"})
 
     def _speaks_stripe(self, order: BankOrder) -> bool:
-        """Where no account has the token, the path tells whose API it was."""
+        """If no account has the token, the path shows whose API it was."""
         if order.account is not None:
             return order.account.api is BankApi.STRIPE
         return order.path.startswith("/v1/") and any(
@@ -108,7 +108,9 @@ class BankService:
         )
 
     def _choose(self, order: BankOrder, account: BankAccount, request: Received) -> ScriptStep:
-        """The request's own wish, else the script, else chance. A script's step is used up only if it is played."""
+        """The fault that the request names, else the script's, else the rate's. A script's step is used up only if it
+        is played.
+        """
         if order.fault is not None:
             return ScriptStep(ordered_by_request(order.fault, request.nth))
         if (step := self._state.script.take(request)) is not None:
@@ -124,7 +126,7 @@ class BankService:
     async def _answer(self, order: BankOrder, request: Received, step: ScriptStep) -> BankAnswer:
         plan = step.fault.plan if step.fault is not None else NO_FAULT
         if plan.acts is Acts.NEVER:
-            # A dropped line has no answer; what stands here for it is never sent.
+            # A dropped connection has no answer; this one is never sent.
             return by_fault(plan.answer or "503", step.fault.time if step.fault else None)
 
         async def acted(payment: Payment | None, more: Sequence[Changed | Voided]) -> None:
@@ -173,7 +175,7 @@ class BankService:
 
 
 def _identity(request: Received) -> tuple[str, ...]:
-    """What makes two requests sendings of the same thing: the key, else the reference, else the very bytes."""
+    """What makes two requests sendings of the same request: the key, else the reference, else the same bytes."""
     if request.method != "POST" or request.asks == "cancel":
         return (request.account or "", request.method, request.path)
     return (request.account or "", request.method, request.key or request.reference or request.body_sha256)

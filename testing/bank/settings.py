@@ -39,7 +39,7 @@ class BankApi(StrEnum):
     OWN = "own"
     """The bank's own payments API, or that of the account's `shape`."""
     STRIPE = "stripe"
-    """Stripe's: see `idem.testing.bank.stripe`."""
+    """Stripe's API: see `idem.testing.bank.stripe`."""
 
 
 def _explained(error: ErrorDetails) -> str:
@@ -95,9 +95,9 @@ class WebhookOrder:
 
 @dataclass(frozen=True)
 class CancelByKey:
-    """`POST path` with the key of a payment in the body's `member`: the payment is called off if there is one; the
-    answer is 200 either way (as Square has it). `tombstones`: a request with this key that comes later, or is still
-    being worked on, is refused too.
+    """`POST path` with the key of a payment in the body's `member`: voids the payment if there is one; the answer is
+    200 in both cases (like Square). `tombstones`: also refuse a request with this key that arrives later or is still
+    running.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -109,18 +109,18 @@ class CancelByKey:
 
 @dataclass(frozen=True)
 class BankAccount:
-    """One customer of the bank; the bearer token selects it. Keys and payments of two accounts never meet.
+    """One customer of the bank; the bearer token selects it. Keys and payments of two accounts are separate.
 
-    `retention`: seconds for which a key is remembered, None = for ever. After it the same key executes anew.
-    `lookup_lag`: seconds after which a payment appears in lists and look-ups; by its id it is there at once.
-    `key_header`, `key_field`: where the key is carried; the header wins, None switches one off.
+    `retention`: seconds for which the bank remembers a key, None = forever. After it the same key executes again.
+    `lookup_lag`: seconds after which a payment appears in lists and look-ups; by its id it is visible at once.
+    `key_header`, `key_field`: where a request has the key; the header wins, None switches one off.
     `fault_rate`: overrides the bank's rate for this account.
-    `webhook_secret`: what events are signed with, and while it is being changed also with the `old_webhook_secrets`.
-    `api`: what the API looks like; `stripe` has the settings of a Stripe-like one. There `key_field` is not read.
-    `shape`: how the bank's own API looks to this account; None: payments, strict about what it is sent.
-    `answers_carry`: a header that is on every answer of the bank's own API or of the `shape`, and not on a proxy's
-    page; in Stripe's API it is always Request-Id.
-    `cancel`: the way to call a payment off by its key, in the bank's own API or a `shape`; None: there is none.
+    `webhook_secret`: signs events, during a rotation together with the `old_webhook_secrets`.
+    `api`: the kind of API; `stripe` has the settings of a Stripe-like one, which ignores `key_field`.
+    `shape`: how the bank's own API looks to this account; None: payments, with strict parameters.
+    `answers_carry`: a header of every answer of the bank's own API or of the `shape`, which a proxy's page lacks; in
+    Stripe's API it is always Request-Id.
+    `cancel`: how to void a payment by its key, in the bank's own API or a `shape`; None: not possible.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -159,7 +159,7 @@ class BankAccount:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `name:token[:replay[:retention[:lag[:api]]]]`, as the command line has it.
+        """Parse `name:token[:replay[:retention[:lag[:api]]]]`, the form of the command line.
 
         Retention and lag are seconds or end in s, m, h or d; retention `forever` never ends; api is `own` or `stripe`.
 
@@ -182,18 +182,19 @@ class BankAccount:
 class BankSettings:
     """The whole bank.
 
-    `log`: the JSON lines file that is the bank's truth, read again at the next start; None keeps it in memory only.
-    `durable`: fsync before every answer. Without it the log still survives a SIGKILL of the bank, not a power cut.
-    `seed`, `fault_rate` (0 to 1), `faults` (name → weight, a name may carry seconds: `act_then_stall:5`): which POSTs
-    go wrong by themselves, and how. The choice is a hash of seed, account, key and how often that key was sent.
+    `log`: the file of JSON lines that has the bank's whole state, read again at the next start; None keeps it in memory
+    only.
+    `durable`: fsync before every answer. Without it the log still survives a SIGKILL of the bank, but not a power cut.
+    `seed`, `fault_rate` (0 to 1), `faults` (name → weight; a name may have seconds: `act_then_stall:5`): which POSTs
+    fail by themselves, and how. The choice is a hash of seed, account, key and how often that key was sent.
     `lookup_fault_rate`, `lookup_faults`: the same for GETs.
-    `require_auth`: 401 for an unknown token; otherwise the first account serves whoever has none.
+    `require_auth`: 401 for an unknown token; otherwise the first account serves every request without a known token.
     `pending_seconds`: how long a `pending` payment is processing.
     `stall_seconds`: how long `stall_before_acting` waits before it acts.
-    `latency`: seconds that every request takes before it is acted upon.
-    `idle_seconds`: an idle or half-received connection is closed after this.
-    `script`: rules as `POST /_bank/script` takes them, there from the start; only here may a step run a command.
-    `host` other than a loopback address offers everyone who reaches it to kill processes of this user.
+    `latency`: seconds that every request waits before it is executed.
+    `idle_seconds`: after this time the bank closes an idle connection or one with an incomplete request.
+    `script`: rules in the form of `POST /_bank/script`, from the start on; only these may run a command.
+    `host`: with another than a loopback address everyone who reaches it can kill processes of this user.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -235,10 +236,10 @@ class BankSettings:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "BankSettings":
-        """Read the settings from JSON.
+        """Parse the settings from JSON.
 
         Raises:
-            SettingsError: it is no JSON, or a setting is unknown or wrong; the message lists all of them.
+            SettingsError: it is not JSON, or a setting is unknown or wrong; the message lists all of them.
         """
         try:
             return _adapter().validate_json(text)
@@ -246,12 +247,12 @@ class BankSettings:
             raise SettingsError("; ".join(map(_explained, error.errors()))) from error
 
     def to_json(self) -> str:
-        """The settings as JSON that `from_json` reads back to an equal object. Holds the accounts' secrets."""
+        """The settings as JSON, which `from_json` reads back to an equal object. Includes the accounts' secrets."""
         return _adapter().dump_json(self, indent=2).decode()
 
 
 def seconds(text: str) -> float:
-    """Read a number of seconds, or of units as in `90s`, `15m`, `24h`, `7d`.
+    """Parse a number of seconds, or a number with a unit: `90s`, `15m`, `24h`, `7d`.
 
     Raises:
         SettingsError: the text has another form.

@@ -19,9 +19,9 @@ Members = tuple[tuple[Pointer, Any], ...]
 
 @dataclass(frozen=True)
 class StatusWords:
-    """What is said of a payment in one of the bank's statuses: the HTTP status when it is made, and where which
-    value stands in it. `id_at`: where the payment's id stands too. `named`: members that are filled in if the payment
-    itself has nothing there."""
+    """How the API shows a payment in one of the bank's statuses: `http` is the HTTP status when it is made, `members`
+    are the values and their places. `id_at`: further places of the payment's id. `named`: members to fill in if the
+    payment itself has no value there."""
 
     http: int
     members: Members = ()
@@ -31,10 +31,10 @@ class StatusWords:
 
 @dataclass(frozen=True)
 class BankLook:
-    """One way to ask. `target` is a regular expression of the whole target, and its groups are what is asked for.
+    """One way to look up. `target` is a regular expression for the whole target; its groups are the values asked for.
 
-    `object`: where the payment stands in the answer, as an item of a list if its last token is a number. `match`: the
-    member of the payment that holds what was asked for. `nothing`: the answer if there is no such payment.
+    `object`: the place of the payment in the answer; it is an item of a list if its last token is a number. `match`:
+    the member of the payment that holds the value asked for. `nothing`: the answer if there is no such payment.
     """
 
     target: str
@@ -45,10 +45,10 @@ class BankLook:
 
 @dataclass(frozen=True)
 class BankShape:
-    """An API that takes orders at every path but by GET, whatever their body, and is asked as `lookups` say.
+    """An API that accepts orders at every path by every method except GET, with any body, and has these `lookups`.
 
-    `says` is by the bank's own status; `errors`: where the members of the bank's errors (`code`, `message`, `type`)
-    stand too. A payment shows all members of the order that made it.
+    `says` is by the bank's own status; `errors`: further places for the members of the bank's errors (`code`,
+    `message`, `type`). A payment shows all members of the order that made it.
     """
 
     says: Mapping[str, StatusWords]
@@ -57,11 +57,11 @@ class BankShape:
 
     @classmethod
     def own(cls) -> "BankShape":
-        """The bank's own look, at every path."""
+        """The bank's own form, at every path."""
         return cls({}, {})
 
     def shown(self, own: Mapping[str, Any], ordered: Mapping[str, Any]) -> dict[str, Any]:
-        """The payment as this API shows it; `own` is how the bank does."""
+        """The payment as this API shows it; `own` is the bank's form."""
         document = copy.deepcopy({**own, **ordered, "id": own["id"], "status": own["status"]})
         said = self.says.get(own["status"])
         if said is not None:
@@ -73,7 +73,7 @@ class BankShape:
         return document
 
     def made(self, own: Mapping[str, Any], ordered: Mapping[str, Any], payment: str, status: int) -> BankAnswer:
-        """The answer to the order; `status` where this API has none of its own."""
+        """The answer to the order; `status` is the HTTP status if this API defines none."""
         said = self.says.get(own["status"])
         declined = own["status"] == "declined"
         status = said.http if said is not None else 402 if declined else status
@@ -84,7 +84,7 @@ class BankShape:
         return BankAnswer(status, encoded(document), {}, "replayed", payment)
 
     def dressed(self, answer: BankAnswer) -> BankAnswer:
-        """An error of the bank's own with this API's members."""
+        """An error of the bank with this API's members."""
         try:
             document = json.loads(answer.body)
         except ValueError:
@@ -95,7 +95,7 @@ class BankShape:
         return replace(answer, body=encoded(self._with_error(document, error)))
 
     def asked(self, target: str) -> tuple[BankLook, list[str]] | None:
-        """The way in which this target asks, and what it asks for."""
+        """The look-up that matches this target, and the values asked for; None if none matches."""
         for look in self.lookups:
             if match := re.fullmatch(look.target, target):
                 return look, [unquote(group) for group in match.groups()]
@@ -108,7 +108,7 @@ class BankShape:
 
 
 def answered(look: BankLook, wanted: Sequence[str], found: Iterable[dict[str, Any]]) -> BankAnswer:
-    """The answer to a look for these payments."""
+    """The answer to a look-up that found these payments."""
     objects = [put(each, look.match, wanted[0]) if look.match and wanted else each for each in found]
     if not objects:
         if look.nothing.http >= 400:
@@ -123,7 +123,7 @@ def answered(look: BankLook, wanted: Sequence[str], found: Iterable[dict[str, An
 
 
 def put(document: Any, at: Pointer, value: Any) -> Any:
-    """The document with this value at that place, which is made if need be."""
+    """The document with this value at this place, which is created if needed."""
     if not at:
         return value
     head, rest = at[0], at[1:]

@@ -1,4 +1,4 @@
-"""Signs events, by Standard Webhooks or as Stripe does."""
+"""Signs events by Standard Webhooks or like Stripe."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ def headers(account: BankAccount, id: str, timestamp: int, body: bytes) -> dict[
     """The headers of a delivery to this account, signed with all its secrets.
 
     Raises:
-        SettingsError: a secret is none.
+        SettingsError: a secret is invalid.
     """
     secrets = (account.webhook_secret, *account.old_webhook_secrets)
     if account.api is BankApi.STRIPE:
@@ -43,7 +43,7 @@ def signature(secret: str, id: str, timestamp: int, body: bytes) -> str:
 def stripe_signature(secrets: Sequence[str], timestamp: int, body: bytes) -> str:
     """The `Stripe-Signature` of a delivery: `t=…`, and `v1=` with the hex of HMAC-SHA256 over `t.body` by each secret.
 
-    The whole secret is the key, its `whsec_` too.
+    The key is the whole secret, including `whsec_`.
     """
     signed = str(timestamp).encode() + b"." + body
     macs = [hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest() for secret in secrets]

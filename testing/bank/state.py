@@ -1,4 +1,4 @@
-"""What all parts of one bank share: its settings, its clock, its log, and what is read from the log."""
+"""What all parts of one bank share: its settings, its clock, its log, and the state that is read from the log."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,25 +39,25 @@ class BankState:
         """Serve one more account.
 
         Raises:
-            SettingsError: its name or token is taken.
+            SettingsError: another account has its name or token.
         """
         self.settings = replace(self.settings, accounts=(*self.settings.accounts, account))
 
     def shift_clock(self, seconds: float) -> None:
-        """Put the clock forward, and note it in the log."""
+        """Advance the clock, and record it in the log."""
         self.clock.shift(seconds)
         self.ledger.write(ClockShifted(self.clock.now(), self.clock.shifted))
 
     async def stall(self, fault: BankFault | None) -> None:
-        """Wait before acting, where the fault says so."""
+        """Wait before acting, if the fault says so."""
         if fault is not None and fault.plan.acts is Acts.LATE:
             await asyncio.sleep(self.settings.stall_seconds if fault.time is None else fault.time)
 
 
 @dataclass(frozen=True)
 class BankExecution:
-    """One request that is worked on. `acted` is awaited when an effect stands in the log and nothing is answered yet:
-    with the payment that it is about, and what else was written of it."""
+    """One request to execute. Await `acted` once the effect is in the log and before the answer, with the payment and
+    the other records of the effect."""
 
     order: BankOrder
     account: BankAccount
@@ -67,21 +67,21 @@ class BankExecution:
 
     @property
     def plan(self) -> FaultPlan:
-        """What is to go wrong."""
+        """The plan of its fault."""
         return NO_FAULT if self.fault is None else self.fault.plan
 
     @property
     def delay(self) -> float:
-        """Seconds after which the effect comes by itself; 0: at once."""
+        """Seconds after which the effect appears by itself; 0: at once."""
         return (self.fault.time or 0.0) if self.fault is not None and self.plan.acts is Acts.ROLLS_FORWARD else 0.0
 
     @property
     def keeps(self) -> bool:
-        """Whether its key keeps the answer."""
+        """Whether the key keeps the answer."""
         return self.order.key is not None and self.account.replay is not SecondRequest.NONE
 
     def remembered(self, now: float, answer: BankAnswer, made: str | None, appears: float) -> Remembered:
-        """The answer that the key gets again."""
+        """The record of the answer that the key gets again."""
         order = self.order
         return Remembered(
             self.number, now, self.account.name, order.key or "", order.fingerprint, answer.status,

@@ -20,13 +20,13 @@ from idem.testing.bank.settings import BankAccount, BankApi, WebhookOrder
 from idem.testing.bank.signatures import headers
 from idem.testing.bank.state import BankState
 
-# Seconds before each further try of a delivery that was not answered 2xx.
+# Seconds before each further try of a delivery that got no 2xx.
 RETRIES = (0.5, 2.0, 8.0, 30.0)
 
 
 @dataclass(frozen=True)
 class _Event:
-    """`body` is asked when the event is due; None: it has been called off."""
+    """`body` is called when the event is due; it returns None if the event was voided."""
 
     id: str
     type: str
@@ -38,8 +38,8 @@ class _Event:
 
 
 class Webhooks:
-    """Announces what becomes of payments, to the accounts that have a `webhook_url`. `stripe` gives the event of a
-    change of a Stripe-like account."""
+    """Sends the events of payments to the accounts that have a `webhook_url`. `stripe` gives the event of a change of a
+    Stripe-like account."""
 
     def __init__(self, state: BankState, stripe: Callable[[BankAccount, Changed], bytes | None]) -> None:
         self._state = state
@@ -51,7 +51,7 @@ class Webhooks:
         self._held: defaultdict[str, list[tuple[_Event, bytes]]] = defaultdict(list)
 
     def send_to(self, name: str, url: str) -> None:
-        """Send the events of an account there from now on; if they went nowhere before, those that were too.
+        """Send the events of an account to this URL from now on, including earlier events if it had no URL.
 
         Raises:
             LookupError: there is no such account.
@@ -66,12 +66,12 @@ class Webhooks:
             self._catch_up([name])
 
     def start(self) -> None:
-        """Begin, with what an earlier run of the bank has not delivered."""
+        """Start, with the events that an earlier run of the bank has not delivered."""
         self._open = True
         self._catch_up([account.name for account in self._state.settings.accounts if account.webhook_url])
 
     async def stop(self) -> None:
-        """End; what is not delivered yet is so at the next start, if the bank has a log."""
+        """Stop; if the bank has a log, the next start delivers the remaining events."""
         self._open = False
         for task in self._tasks:
             task.cancel()
@@ -81,7 +81,7 @@ class Webhooks:
 
     def announce(self, record: Record, order: WebhookOrder | None = None, done: Collection[str] = ()) -> None:
         """Send the events of a payment, of its cancel, or of a change of a Stripe-like account, each when it is due.
-        `done` are ids that need no sending any more."""
+        `done` are the ids of events that need no sending any more."""
         account = self._state.account(record.account) if isinstance(record, Payment | Voided | Changed) else None
         if account is None or account.webhook_url is None or not self._open:
             return
@@ -104,7 +104,7 @@ class Webhooks:
 
     def _catch_up(self, names: list[str]) -> None:
         if names and self._client is None:
-            # To load the certificates takes longer than some tests have.
+            # Loading the certificates takes longer than some tests run.
             self._client = httpx.AsyncClient(timeout=10, trust_env=False, verify=ssl_context())
         done = {r.id for r in self._state.ledger.records if isinstance(r, WebhookSent) and _accepted(r.status)}
         for record in list(self._state.ledger.records):
@@ -135,11 +135,11 @@ class Webhooks:
         held.extend([(event, body)] * order.copies)
         if len(held) < order.hold * order.copies:
             await asyncio.sleep(order.hold_seconds)
-        # What is due at the same moment comes out of its sleep in any order.
+        # Events that are due at the same moment wake up in any order.
         batch = sorted(held, key=lambda one: (one[0].at, one[0].number), reverse=order.hold > 1)
         held.clear()
         for one in batch:
-            # One after the other, or the network would shuffle them once more.
+            # Deliver one after another, or the network would change the order again.
             if not await self._deliver(*one):
                 self._start(self._retry(*one))
 
@@ -154,7 +154,7 @@ class Webhooks:
         assert account is not None and account.webhook_url is not None
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=10, trust_env=False, verify=ssl_context())
-        # Of the real clock, whatever the bank pretends: the receiver compares it with its own.
+        # By the real clock, not the bank's: the receiver compares it with its own.
         signed = headers(account, event.id, math.floor(time.time()), body)
         try:
             response = await self._client.post(

@@ -10,8 +10,8 @@ from idem.testing.bank.faults import AnswerFault
 
 @dataclass(frozen=True)
 class Incoming:
-    """The bytes of a request. Header names are lower case. `complete` False: the line was cut in the middle of it, or
-    what came is no HTTP; then any part may be empty."""
+    """The bytes of a request. Header names are lower case. `complete` False: the connection was cut, or the bytes were
+    not HTTP; then any part may be empty."""
 
     method: str
     target: str
@@ -22,9 +22,9 @@ class Incoming:
 
 @dataclass(frozen=True)
 class WireReply:
-    """An answer and what becomes of it. `seconds`: between the bytes of a drip; of a stall, None for ever.
+    """An answer and how it is delivered. `seconds`: between the bytes of a drip; the duration of a stall, None forever.
 
-    `sent` is awaited when the answer has been handed to the operating system whole.
+    `sent` is awaited once the operating system has the whole answer.
     """
 
     status: int
@@ -42,7 +42,7 @@ class WireReply:
         seconds: float | None = None,
         sent: Callable[[], Awaitable[None]] | None = None,
     ) -> Self:
-        """An answer of the bank, which is JSON unless it says otherwise."""
+        """The reply with an answer of the bank; it is JSON unless its headers say otherwise."""
         headers = {"content-type": "application/json", **answer.headers}
         return cls(answer.status, answer.body, headers, delivery, seconds, sent)
 
@@ -53,7 +53,7 @@ class WireReply:
 
     @property
     def answers(self) -> bool:
-        """Whether any byte of it will leave."""
+        """Whether any byte of it is sent."""
         silent = self.delivery in (AnswerFault.DROPPED, AnswerFault.RESET)
         return not silent and not (self.delivery is AnswerFault.STALLED and self.seconds is None)
 
@@ -62,9 +62,9 @@ class RequestHandler(Protocol):
     """What a server passes its requests to."""
 
     async def handle(self, incoming: Incoming) -> WireReply:
-        """Work on a whole request. An exception cuts the line without an answer."""
+        """Handle a complete request. An exception closes the connection without an answer."""
         ...
 
     async def cut(self, incoming: Incoming) -> None:
-        """Take note of a request that did not come in whole."""
+        """Note an incomplete request."""
         ...

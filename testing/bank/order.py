@@ -38,7 +38,7 @@ class BankOrder:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the request, without spaces, the order of members and the fault, which is no part of the payment."""
+        """A hash of the request, without spaces, the order of members and the fault, which is not part of it."""
         asked = {name: value for name, value in (self.params or {}).items() if name != FAULT_MEMBER}
         canonical = json.dumps([self.incoming.method, self.path, asked], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()

@@ -19,7 +19,7 @@ MARKS: dict[CaseOutcome, str] = {"passed": "ok  ", "partly": "part", "failed": "
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0: none failed; 1: some did; 2: the arguments or files are no good."""
+    """Exit code 0: no case failed; 1: some did; 2: the arguments or files cannot be used."""
     options = _parser().parse_args(arguments)
     try:
         cases = [case for case in load(options.file) if fnmatchcase(case.id, options.case)]
@@ -72,7 +72,7 @@ async def _run(target: Target, driver: str | None, cases: list[Case], timeout: f
             made = getattr(importlib.import_module(module), name)(target)
             if hasattr(made, "__aenter__"):
                 made = await stack.enter_async_context(made)
-        # A driver that starts the server itself says where it is.
+        # A driver that starts the server itself knows its address.
         return await Runner(getattr(made, "target", target), made, timeout=timeout).run(cases)
 
 

@@ -15,14 +15,14 @@ HERE: Final = resources.files("idem.testing.conformance")
 
 
 class CaseError(ValueError):
-    """A file of cases that is not in the form of schema.json."""
+    """A file of cases that does not match schema.json."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case. `given` are the steps before, `asks` the requests in their order, each with what is expected.
+    """One case. `given` are the steps before it, `asks` the requests in order, each with its expected answer.
 
-    `row` is the row of the contract that it proves, `profile` the way the server must be configured.
+    `row` is the row of the contract that it proves, `profile` the configuration that the server must have.
     """
 
     group: str
@@ -38,11 +38,11 @@ class Case:
 
     @property
     def id(self) -> str:
-        """The name that is unique among all."""
+        """The name, unique among all cases."""
         return f"{self.group}/{self.name}"
 
     def steps(self) -> Iterable[str]:
-        """Every step that it needs."""
+        """Every step that the case needs."""
         yield from self.given
         for ask in self.asks:
             yield from ask.get("given", ())
@@ -51,7 +51,7 @@ class Case:
 
 @cache
 def rows() -> Mapping[str, str]:
-    """The rows of the contract: the short name that cases use, and the request as the design's table says it."""
+    """The rows of the contract: the short name that cases use, and the request in the words of the design's table."""
     return dict(json.loads(HERE.joinpath("rows.json").read_text("utf-8")))
 
 
@@ -62,13 +62,13 @@ def schema() -> Mapping[str, Any]:
 
 
 def files() -> list[Traversable]:
-    """The files of cases that ship with this package."""
+    """The files of cases in this package."""
     found = HERE.joinpath("cases").iterdir()
     return sorted((file for file in found if file.name.endswith(".json")), key=lambda file: file.name)
 
 
 def load(more: Iterable[Path] = ()) -> list[Case]:
-    """Every case that ships with this package, and those of `more` files. Raises CaseError, which names the place."""
+    """All cases of this package and of `more` files. Raises CaseError, which names the place."""
     found = [case for file in (*files(), *more) for case in read(file)]
     seen: set[str] = set()
     for case in found:

@@ -31,8 +31,8 @@ STATES: Final = {
     "settled_later": "an unknown or awaiting call is now settled as done, by a look-up or a webhook",
     "late_failure": "an unknown call is proven not executed, and at rest",
 }
-"""States of one key, `world.key`. Before the steps that a case begins with the runner has sent its opening request;
-elsewhere the case's own requests have made the key."""
+"""States of one key, `world.key`. Before the first steps of a case the runner has sent its opening request; for later
+steps the case's own requests have made the key."""
 
 WORLDS: Final = {
     "nobody_works": "only the steps of this case call providers while it runs",
@@ -49,14 +49,14 @@ WORLDS: Final = {
     "worker_works": "time has passed, and the workers had the opportunity to call providers",
     "worker_is_killed": "a worker makes a call and is killed after the provider has acted; its lease has expired",
 }
-"""States of the server around it."""
+"""States of the server itself."""
 
 STEPS: Final = STATES | WORLDS
 
 
 @dataclass
 class ConformanceWorld:
-    """What one case has come to. A driver may put another `token` here; the requests that follow use it."""
+    """The current state of one case. A driver may put another `token` here; later requests use it."""
 
     target: Target
     client: Client
@@ -68,29 +68,31 @@ class ConformanceWorld:
 
 
 class NotPossible(Exception):
-    """Raised by a driver's step that cannot be done here (a tool is missing): the case is skipped, with this reason."""
+    """A driver's step raises it if the step is not possible here (e.g. a tool is missing): the case is skipped, with
+    this reason.
+    """
 
 
 class Driver(Protocol):
-    """Any object. These three are asked for too, where they are there; each may be left out like every step:
+    """Any object. The runner also calls these three if they exist; each is optional, like every step:
 
     `async def effects(world) -> int`: how often the provider has really acted for this key;
     `async def rows(world) -> int`: how many intents there are for this key;
-    `async def clean_up(world) -> None`: after each case, also a failed one: the server works again.
+    `async def clean_up(world) -> None`: after each case, also a failed one: make the server work again.
     """
 
 
 class HttpDriver:
-    """What can be done to any server through HTTP alone: ask, and ask again until there is an answer.
+    """The steps that are possible with any server through HTTP alone: ask, and ask again until there is an answer.
 
-    Even `accepted` cannot be: whoever works there may be quicker than the next request.
+    Even `accepted` is not possible: a worker may be faster than the next request.
     """
 
     patience = 60.0
-    """Seconds until a server is believed not to answer any more."""
+    """Seconds to wait for a final answer."""
 
     async def completed(self, world: ConformanceWorld) -> None:
-        """The opening request again until its answer is final."""
+        """Repeat the opening request until its answer is final."""
         until = asyncio.get_running_loop().time() + self.patience
         while (answer := await self.again(world)).status in (202, 409, 503):
             if asyncio.get_running_loop().time() > until:
@@ -98,7 +100,7 @@ class HttpDriver:
             await asyncio.sleep(min(1.0, float(answer.header("retry-after") or 1)))
 
     async def again(self, world: ConformanceWorld) -> WireAnswer:
-        """The opening request once more."""
+        """Repeat the opening request once."""
         from idem.testing.conformance.requests import written
 
         method, path, headers, body, options = written({}, world, to=world.operation)
@@ -106,7 +108,7 @@ class HttpDriver:
 
 
 def step(driver: Any, name: str) -> Any:
-    """The method of a step. Raises NotPossible where the driver has none."""
+    """The method of a step. Raises NotPossible if the driver has none."""
     found = getattr(driver, name, None)
     if found is None:
         raise NotPossible(f"the driver has no step {name}")

@@ -15,14 +15,14 @@ NAMED = {
     "time": r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})",
     "uuid": "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
 }
-"""What `{"is": …}` means: whole seconds from 1, an HTTP date (RFC 9110, 5.6.7), a time of RFC 3339, a UUID."""
+"""The meanings of `{"is": …}`: whole seconds from 1, an HTTP date (RFC 9110, 5.6.7), a time of RFC 3339, a UUID."""
 
 SHOWN = 300
-"""Bytes of a body that are shown where it is wrong."""
+"""Bytes of a wrong body to show."""
 
 
 def differences(expected: Mapping[str, Any], answer: WireAnswer, world: ConformanceWorld) -> list[str]:
-    """What is not as expected, in words; nothing where all is."""
+    """The differences from the expected answer, in words; empty if there are none."""
     return list(_differences(expected, answer, world))
 
 
@@ -100,7 +100,7 @@ def _problem(code: str, answer: WireAnswer, world: ConformanceWorld) -> Iterator
 
 
 def _subset(where: str, wanted: Any, found: Any, world: ConformanceWorld) -> Iterator[str]:
-    """Members that are not named may be there; lists are as long as expected."""
+    """Members that are not named may exist; lists are as long as expected."""
     match wanted:
         case {"$pattern": str() as pattern}:
             if not (isinstance(found, str) and re.fullmatch(pattern, found)):

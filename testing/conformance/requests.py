@@ -20,7 +20,7 @@ PLACE = re.compile(r"\$\{([a-z_.]+)\}")
 def written(said: SaidByCase, world: ConformanceWorld, *, to: str) -> Written:
     """Method, path, headers, body and options of `Client.send`. `to` is the case's operation.
 
-    Raises LookupError where the target has no such operation.
+    Raises LookupError if the target has no such operation.
     """
     method = said.get("method", "POST")
     path = filled(said["path"], world) if "path" in said else operation_path(world, said.get("to", to))
@@ -42,7 +42,7 @@ def written(said: SaidByCase, world: ConformanceWorld, *, to: str) -> Written:
 
 
 def operation_path(world: ConformanceWorld, name: str) -> str:
-    """The path of an operation. Raises LookupError where the target has none of this name."""
+    """The path of an operation. Raises LookupError if the target has no operation of this name."""
     path = world.target.operations.get(name)
     if path is None:
         raise LookupError(f"the target has no operation {name}")
@@ -50,7 +50,7 @@ def operation_path(world: ConformanceWorld, name: str) -> str:
 
 
 def filled(text: str, world: ConformanceWorld) -> str:
-    """The text with `${key}`, `${intent}` and the like filled in. Raises LookupError where one is not known."""
+    """The text with the values of `${key}`, `${intent}` etc. Raises LookupError if a name is not defined."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
@@ -150,12 +150,12 @@ def _signature(how: str, world: ConformanceWorld, body: bytes) -> list[Header]:
 
 
 def compact(value: Any) -> bytes:
-    """JSON without a blank, in UTF-8."""
+    """JSON without spaces, in UTF-8."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def spelled_differently(value: Any) -> bytes:
-    """The same JSON value: members the other way round, blanks, and every character beyond ASCII escaped."""
+    """The same JSON value: members in reverse order, with spaces, and every character beyond ASCII escaped."""
 
     def reversed_members(inner: Any) -> Any:
         if isinstance(inner, dict):

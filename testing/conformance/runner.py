@@ -15,17 +15,17 @@ from idem.testing.conformance.target import Target
 from idem.testing.conformance.wire import Client, HungUp, WireAnswer
 
 CaseOutcome: TypeAlias = Literal["passed", "partly", "failed", "skipped"]
-"""partly: every answer was as expected, but the driver cannot count what was done behind them."""
+"""partly: every answer was as expected, but the driver cannot count the effects or the rows."""
 
 COUNTS = ("effects", "rows")
 
 MEANWHILE = 0.3
-"""Seconds after which a request is believed to be under way."""
+"""Seconds after which a request counts as running."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What became of a case; `reasons` say what was not as expected, not counted or not possible."""
+    """The result of a case; `reasons` say what was not as expected, not counted or not possible."""
 
     case: Case
     outcome: CaseOutcome
@@ -33,11 +33,11 @@ class CaseResult:
 
 
 class _Unexpected(Exception):
-    """The case cannot go on: what it begins with did not come about."""
+    """The case cannot continue, because its initial state was not reached."""
 
 
 class Runner:
-    """Runs cases against a target, with a driver that brings it into the states they begin in."""
+    """Runs cases against a target, with a driver that brings it into their initial states."""
 
     def __init__(self, target: Target, driver: Any = None, *, timeout: float = 60.0) -> None:
         self.target = target
@@ -45,7 +45,7 @@ class Runner:
         self._timeout = timeout
 
     async def run(self, cases: Iterable[Case]) -> list[CaseResult]:
-        """The result of each."""
+        """Run the cases one after another; returns their results."""
         return [await self.one(case) for case in cases]
 
     async def one(self, case: Case) -> CaseResult:
@@ -109,7 +109,7 @@ class Runner:
                 if "hang_up_after" not in said:
                     raise answer
                 continue
-            # The first of several is what the others are compared with.
+            # The other answers are compared with the first of them.
             if name := ask.get("as"):
                 world.answers.setdefault(name, answer)
             world.intent = answer.intent() or world.intent
@@ -132,7 +132,7 @@ class Runner:
         return found
 
     async def _open(self, case: Case, world: ConformanceWorld) -> None:
-        """Send the request whose key the steps before the case are about."""
+        """Send the request that creates the key for the first steps of the case."""
         answer = await self._send(case.opening, case, world)
         if isinstance(answer, HungUp):
             raise answer

@@ -17,7 +17,7 @@ OPERATIONS = {
     "existing": "/v1/intents/conformance.existing",
     "nowhere": "/v1/intents/conformance.nowhere",
 }
-"""What the cases call an operation, and its path. See docs/conformance.md for what each must be."""
+"""The cases' name of an operation, and its path. docs/conformance.md says what each must do."""
 
 BODIES: Mapping[str, Any] = {
     "body": {"amount": 1250, "currency": "eur", "note": "first"},
@@ -27,10 +27,10 @@ BODIES: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server. `profile` is how it is configured: a case for another profile does not run.
+    """One server. `profile` is its configuration: a case for another profile does not run.
 
     `problems` False: codes and types of problems are not compared (another server has its own); or a mapping from
-    idem's codes to those of the server. `max_body`: the largest body that it takes, in bytes.
+    idem's codes to those of the server. `max_body`: the largest body that it accepts, in bytes.
     """
 
     url: str
@@ -46,9 +46,9 @@ class Target:
 
     @classmethod
     def read(cls, file: Path, **changes: Any) -> Self:
-        """A target from a JSON file with members of this class; `changes` that are not None win.
+        """A target from a JSON file with the members of this class; `changes` that are not None win.
 
-        Raises ValueError where the file is not understood.
+        Raises ValueError if the file is invalid.
         """
         given = json.loads(file.read_text("utf-8"))
         if not isinstance(given, dict):
@@ -65,7 +65,7 @@ class Target:
         return replace(self, url=url)
 
     def code(self, ours: str) -> str | None:
-        """How this server says a code of ours; None where it is not compared."""
+        """This server's name of one of idem's codes; None if codes are not compared."""
         if self.problems is False:
             return None
         return ours if self.problems is True else self.problems.get(ours, ours)

@@ -24,7 +24,7 @@ Header: TypeAlias = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class WireAnswer:
-    """What came back. Names of headers are in lower case; a header that came twice stands there twice."""
+    """An answer. Names of headers are in lower case; a header that was sent twice is in it twice."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -32,15 +32,15 @@ class WireAnswer:
     seconds: float = 0.0
 
     def header(self, name: str) -> str | None:
-        """The value of a header, of several the last; None where it did not come."""
+        """The last value of a header; None if the answer does not have it."""
         return next((value for found, value in reversed(self.headers) if found == name.lower()), None)
 
     def json(self) -> Any:
-        """The body's JSON. Raises ValueError where it is none."""
+        """The body as JSON. Raises ValueError if it is not JSON."""
         return json.loads(self.body)
 
     def intent(self) -> str | None:
-        """The id of the intent that it is about: `intent` of the body, else the end of Location or Content-Location."""
+        """The id of the intent: `intent` of the body, else the end of Location or Content-Location."""
         try:
             body = self.json()
         except ValueError:
@@ -56,7 +56,7 @@ class HungUp(Exception):
 
 
 class Client:
-    """Requests to one origin. `timeout` in seconds, for a whole exchange."""
+    """Requests to one origin. `timeout` is in seconds, for a whole exchange."""
 
     def __init__(self, url: str, *, timeout: float = 60.0) -> None:
         parts = urlsplit(url)
@@ -80,16 +80,17 @@ class Client:
         length: bool = True,
         hang_up_after: float | None = None,
     ) -> WireAnswer:
-        """One exchange. `host` and `length` False leave out these headers; `hang_up_after` closes the line, in seconds.
+        """One exchange. `host` and `length` False leave out these headers; `hang_up_after` closes the connection, in
+        seconds.
 
-        Raises HungUp where no whole answer came, TimeoutError, OSError.
+        Raises HungUp if no whole answer came, TimeoutError, OSError.
         """
         began = asyncio.get_running_loop().time()
         async with asyncio.timeout(self._timeout):
             reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
             try:
                 writer.write(self._written(method, path, headers, body, host=host, length=length))
-                with contextlib.suppress(ConnectionError):  # it may answer before it has read everything
+                with contextlib.suppress(ConnectionError):  # the server may answer before it has read everything
                     await writer.drain()
                 if hang_up_after is not None:
                     await asyncio.sleep(hang_up_after)
@@ -114,7 +115,7 @@ class Client:
 
 async def _read(reader: asyncio.StreamReader, method: str) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
     parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=LARGEST_HEAD)
-    # Tells the parser what was asked; what was really sent is not its business.
+    # The parser needs a request; only whether it is HEAD matters, not what was really sent.
     asked = "HEAD" if method == "HEAD" else "GET"
     parser.send(h11.Request(method=asked, target="/", headers=[("host", "x"), ("connection", "close")]))
     parser.send(h11.EndOfMessage())

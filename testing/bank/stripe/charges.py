@@ -52,7 +52,7 @@ def make(
     draft: Draft, members: Mapping[str, Any], status: str, *, captured: bool, root: str | None = None,
     after: float | None = None,
 ) -> str:  # fmt: skip
-    """A charge in this status, with its event."""
+    """Add a charge in this status, with its event; returns its id."""
     failed = status == "failed"
     own = {
         "status": status,
@@ -69,7 +69,7 @@ def make(
 
 
 def end(draft: Draft, id: str, well: bool, *, after: float, root: str | None = None) -> None:
-    """What becomes of a pending charge by itself."""
+    """End a pending charge by itself, `after` so many seconds."""
     amount = draft.view(id)["amount"]
     if well:
         patch = {"status": "succeeded", "paid": True, "captured": True, "amount_captured": amount}

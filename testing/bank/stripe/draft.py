@@ -12,7 +12,7 @@ from idem.testing.bank.settings import BankAccount, BankSettings
 from idem.testing.bank.stripe.objects import StripeObjects
 from idem.testing.bank.stripe.refusals import StripeError
 
-# What Stripe's own test cards do, where no fault says otherwise: status, and what becomes of it.
+# What Stripe's own test cards do if no fault says otherwise: the status, and the status that follows.
 _CARDS = {
     "pm_card_chargeDeclined": ("declined", None),
     "pm_card_visa_chargeDeclined": ("declined", None),
@@ -25,9 +25,9 @@ _CARDS = {
 
 @dataclass(frozen=True)
 class Course:
-    """How what is asked for goes: its status in the bank's words now, what becomes of it, and after how long.
+    """The course of an effect: its status in the bank's words, the status that follows, and after how many seconds.
 
-    `timed`: whether a fault has said how long.
+    `timed`: whether a fault sets the seconds.
     """
 
     status: str = "succeeded"
@@ -37,14 +37,14 @@ class Course:
 
     @classmethod
     def of(cls, fault: BankFault | None, settings: BankSettings) -> "Course":
-        """As the fault has it."""
+        """The course that this fault causes."""
         plan = NO_FAULT if fault is None else fault.plan
         if fault is None or plan.becomes is None or fault.time is None:
             return cls(plan.status, plan.becomes, settings.pending_seconds)
         return cls(plan.status, plan.becomes, fault.time, timed=True)
 
     def with_card(self, card: object) -> "Course":
-        """The same with one of Stripe's test cards."""
+        """The same course with one of Stripe's test cards."""
         if self.status != "succeeded" or card not in _CARDS:
             return self
         status, becomes = _CARDS[str(card)]
@@ -53,7 +53,7 @@ class Course:
 
 @dataclass
 class Draft:
-    """The changes that a request makes. `at`: when they happen; `automatic`: nobody's request is named by the events.
+    """The changes that a request makes. `at`: when they happen; `automatic`: the events name no request.
 
     `made`: the object that the request is about; `ordered`: the course that it takes, once it takes one.
     """
@@ -70,17 +70,19 @@ class Draft:
     changes: list[Changed] = field(default_factory=list)
 
     def order(self, card: object = None) -> Course:
-        """Take the course that was ordered, with this card."""
+        """Take the planned course, with this card."""
         self.ordered = self.course.with_card(card)
         return self.ordered
 
     @property
     def is_new(self) -> bool:
-        """Whether the object is made by this request."""
+        """Whether this request makes the object."""
         return any(each.object == self.made and "object" in each.patch for each in self.changes)
 
     def make(self, kind: str, prefix: str, members: Mapping[str, Any], type: str | None, **how: Any) -> str:
-        """A new object; its id. `how`: as of `change`. Without a `root` the request is about it."""
+        """Add a new object; returns its id. `how`: the options of `change`. Without a `root` the request is about this
+        object.
+        """
         id = f"{prefix}_{uuid.uuid4().hex[:24]}"
         moment = self.at if how.get("after") is None else self.at + how["after"]
         own: dict[str, Any] = {
@@ -99,9 +101,9 @@ class Draft:
         self, id: str, patch: Mapping[str, Any], type: str | None, *, root: str | None = None,
         after: float | None = None, voids: bool = False,
     ) -> None:  # fmt: skip
-        """Change an object, `after` so many seconds by itself, else now, with an event of this type.
+        """Change an object, by itself `after` so many seconds, else now, with an event of this type.
 
-        `root`: whose fate it shares; `voids`: what was to come of that by itself is called off.
+        `root`: the object with which it is voided, by default `id`; `voids`: void the later changes with this root.
         """
         automatic = self.automatic or after is not None
         self.changes.append(
@@ -121,30 +123,30 @@ class Draft:
         )
 
     def view(self, id: str) -> dict[str, Any]:
-        """The object as it will be when this is done."""
+        """The object after these changes."""
         shown = self.view_or_none(id)
         assert shown is not None
         return shown
 
     def view_or_none(self, id: str) -> dict[str, Any] | None:
-        """The object as it will be, if there is one."""
+        """The object after these changes, if there is one."""
         return self.register.get(self.account.name, id, self.at, self.changes)
 
     def take(self, id: str, kind: str) -> dict[str, Any]:
         """The object that this request is about.
 
         Raises:
-            StripeError: it is not there.
+            StripeError: there is no such object.
         """
         found = self.find(id, kind)
         self.made = id
         return found
 
     def find(self, id: object, kind: str, param: str = "id") -> dict[str, Any]:
-        """An object that is there.
+        """An existing object.
 
         Raises:
-            Refusal: it is not.
+            StripeError: there is no such object.
         """
         shown = self.view_or_none(str(id))
         if shown is None or shown["object"] != kind:

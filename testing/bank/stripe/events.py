@@ -8,7 +8,7 @@ from idem.testing.bank.stripe.objects import StripeObjects
 
 
 def event(register: StripeObjects, account: BankAccount, change: Changed) -> dict[str, Any]:
-    """The event of a change that has one."""
+    """The event of a change, which must have one."""
     shown, before = register.as_event(change)
     return {
         "id": change.id,

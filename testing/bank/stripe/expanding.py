@@ -1,4 +1,4 @@
-"""`expand[]=latest_charge`: the object itself in place of its id."""
+"""`expand[]=latest_charge`: the object itself instead of its id."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from typing import Any
 def expanded(
     document: dict[str, Any], params: Mapping[str, Any], get: Callable[[str], dict[str, Any] | None]
 ) -> dict[str, Any]:
-    """The document with what `expand` asks for; what is no id stays as it is."""
+    """The document with the objects that `expand` names; a value that is not an id stays unchanged."""
     asked = params.get("expand", [])
     for path in asked if isinstance(asked, list) else []:
         document = _put(document, str(path).split("."), get)

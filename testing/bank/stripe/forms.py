@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 _NAME = re.compile(r"([^\[\]]+)((?:\[[^\[\]]*\])*)")
-# Its members have names of the client's choosing, which may be numbers.
+# The client chooses the names of its members, which may be numbers.
 _NEVER_A_LIST = "metadata"
 
 
@@ -13,7 +13,7 @@ def form(text: str) -> dict[str, Any]:
     """The parameters, every value a string.
 
     Raises:
-        ValueError: a name is no name, or is both a value and an object; the message names it.
+        ValueError: a name is malformed, or is both a value and an object; the message names it.
     """
     document: dict[str, Any] = {}
     for name, value in parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)):

@@ -11,7 +11,7 @@ from idem.testing.bank.stripe.refusals import StripeError
 
 LIMIT, LIMIT_MAX, TYPES_MAX = 10, 100, 20
 _PAGING = frozenset({"limit", "starting_after", "ending_before", "created", "expand"})
-# What may be filtered by, where Stripe says so; objects of other kinds by any of their members.
+# The filters that Stripe documents; other kinds of objects can be filtered by any of their members.
 _FILTERS: Mapping[str, frozenset[str]] = {
     "payment_intent": frozenset({"customer"}),
     "charge": frozenset({"customer", "payment_intent", "transfer_group"}),
@@ -26,10 +26,10 @@ _WAYS: Mapping[str, Callable[[int, int], bool]] = {
 def listed(
     kind: str, url: str, query: Mapping[str, Any], objects: Iterable[dict[str, Any]], get: Callable[[str], Any]
 ) -> dict[str, Any]:
-    """The page of `GET /v1/{collection}`; `get` tells whether there is an object of this id.
+    """The page of `GET /v1/{collection}`; `get` returns the object of an id, or None.
 
     Raises:
-        StripeError: the query is not understood.
+        StripeError: the query is invalid.
     """
     filters = {name: value for name, value in query.items() if name not in _PAGING}
     _known(filters, _FILTERS.get(kind, filters))
@@ -48,7 +48,7 @@ def events_listed(
     """The page of `GET /v1/events`.
 
     Raises:
-        StripeError: the query is not understood.
+        StripeError: the query is invalid.
     """
     _known(query, _PAGING | {"type", "types", "delivery_success"})
     patterns = query.get("types", [])

@@ -10,8 +10,8 @@ from idem.testing.bank.records import Changed
 
 
 class StripeObjects:
-    """The changes in the order of their time. One that lies ahead counts when the clock has come to it, unless a later
-    line of the log has called it off."""
+    """The changes in order of time. A future change counts once the clock has reached it, unless a later line of the
+    log has voided it."""
 
     def __init__(self, changes: Iterable[Changed] = ()) -> None:
         self._objects: defaultdict[tuple[str, str], list[Changed]] = defaultdict(list)
@@ -23,7 +23,7 @@ class StripeObjects:
             self.add(change)
 
     def add(self, change: Changed) -> None:
-        """One more line of the log."""
+        """Add one line of the log."""
         root = self._roots[change.account, change.root]
         if change.voids:
             for other in [each for each in root if each.at > change.at]:
@@ -36,7 +36,7 @@ class StripeObjects:
             self._kinds[change.account, kind][change.object] = None
 
     def is_current(self, change: Changed) -> bool:
-        """Whether nothing has called it off."""
+        """Whether the change has not been voided."""
         return change.id not in self._called_off
 
     def get(self, account: str, id: str, at: float = math.inf, more: Sequence[Changed] = ()) -> dict[str, Any] | None:
@@ -45,14 +45,14 @@ class StripeObjects:
         return _sum([each for each in sorted(changes, key=_moment) if each.at <= at])
 
     def as_event(self, change: Changed) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The object as the event of this change shows it, and what its changed members were before."""
+        """The object as the event of this change shows it, and the previous values of its changed members."""
         changes = self._objects[change.account, change.object]
         place = next(number for number, each in enumerate(changes) if each.id == change.id)
         before, after = _sum(changes[:place]) or {}, _sum(changes[: place + 1]) or {}
         return after, {name: before[name] for name in change.patch if name in before and before[name] != after[name]}
 
     def newest(self, account: str, kind: str, now: float, visible: float) -> Iterator[dict[str, Any]]:
-        """The objects of this kind as they are now, of those made until `visible`; the newest first."""
+        """The current objects of this kind that were made by `visible`; the newest first."""
         made = [
             (changes[0].at, place, id)
             for place, id in enumerate(self._kinds.get((account, kind), ()))
@@ -79,7 +79,7 @@ class StripeObjects:
 
 
 def _sum(changes: Sequence[Changed]) -> dict[str, Any] | None:
-    # An object is there from its first change on; to change what is not there yet makes nothing.
+    # An object exists from its first change on; a change of an object that does not exist yet creates nothing.
     if not any("object" in each.patch for each in changes):
         return None
     document: dict[str, Any] = {}

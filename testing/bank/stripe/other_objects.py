@@ -20,7 +20,7 @@ _PREFIXES = {
 }
 
 
-# The first words of paths that have a collection behind them: `/v1/checkout/sessions`.
+# First words of paths that have a collection after them: `/v1/checkout/sessions`.
 NAMESPACES = frozenset(
     {
         *("apps", "billing", "billing_portal", "checkout", "climate", "entitlements", "financial_connections"),
@@ -43,7 +43,7 @@ def create(draft: Draft, collection: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/{collection}`.
 
     Raises:
-        StripeError: the metadata are wrong, or a fault says `decline`.
+        StripeError: the metadata are invalid, or the fault is `decline`.
     """
     kind = kind_of(collection)
     course = draft.order()
@@ -73,7 +73,7 @@ def update(draft: Draft, collection: str, id: str, params: Mapping[str, Any]) ->
 
 
 def act(draft: Draft, collection: str, id: str, action: str) -> None:
-    """`POST /v1/{collection}/{id}/{action}`: an event says that it was done.
+    """`POST /v1/{collection}/{id}/{action}`: an event records the action.
 
     Raises:
         StripeError: there is no such object.

@@ -12,7 +12,7 @@ def amount(params: Mapping[str, Any]) -> int:
     """The amount in minor units.
 
     Raises:
-        StripeError: it is missing, or not positive.
+        StripeError: the amount is missing or not positive.
     """
     value = number(params, "amount")
     if value is None:
@@ -23,10 +23,10 @@ def amount(params: Mapping[str, Any]) -> int:
 
 
 def number(params: Mapping[str, Any], name: str) -> int | None:
-    """A whole number; None if it is not there.
+    """A whole number; None if it is missing.
 
     Raises:
-        StripeError: it is something else.
+        StripeError: the value is not a whole number.
     """
     value = params.get(name)
     if value is None or value == "":
@@ -37,10 +37,10 @@ def number(params: Mapping[str, Any], name: str) -> int | None:
 
 
 def flag(params: Mapping[str, Any], name: str) -> bool:
-    """Whether it is `true`; without it, no.
+    """Whether the value is `true`; False if it is missing.
 
     Raises:
-        StripeError: it is neither `true` nor `false`.
+        StripeError: the value is neither `true` nor `false`.
     """
     value = params.get(name, "false")
     if value not in ("true", "false"):
@@ -49,10 +49,10 @@ def flag(params: Mapping[str, Any], name: str) -> bool:
 
 
 def currency(params: Mapping[str, Any]) -> str:
-    """The currency, in small letters.
+    """The currency, in lower case.
 
     Raises:
-        StripeError: it is missing, or none.
+        StripeError: the currency is missing or invalid.
     """
     value = params.get("currency")
     if not value:
@@ -63,10 +63,10 @@ def currency(params: Mapping[str, Any]) -> str:
 
 
 def metadata(params: Mapping[str, Any], before: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The metadata, laid over those of before; an empty value takes a member away.
+    """The metadata, merged into the earlier metadata; an empty value removes a member.
 
     Raises:
-        StripeError: they are no object of short texts.
+        StripeError: the metadata are not an object of short texts.
     """
     given = params.get("metadata", {})
     if given == "":
@@ -83,5 +83,5 @@ def metadata(params: Mapping[str, Any], before: Mapping[str, str] | None = None)
 
 
 def rest(params: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    """What else was given: kept and shown as it came."""
+    """All other parameters, stored and shown unchanged."""
     return {name: value for name, value in params.items() if name not in {*known, "expand", FAULT_MEMBER}}

@@ -56,7 +56,7 @@ def update(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/payment_intents/{id}`.
 
     Raises:
-        StripeError: there is none, or it has ended.
+        StripeError: there is no such PaymentIntent, or it has ended.
     """
     intent = draft.take(id, KIND)
     patch: dict[str, Any] = {**rest(params, _OWN), "metadata": metadata(params, intent["metadata"])}
@@ -75,7 +75,7 @@ def confirm(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/payment_intents/{id}/confirm`.
 
     Raises:
-        StripeError: there is none, it is in no state for it, or the card was declined.
+        StripeError: there is no such PaymentIntent, its status does not allow it, or the card was declined.
     """
     intent = draft.take(id, KIND)
     if intent["status"] not in _CONFIRMABLE:
@@ -91,7 +91,7 @@ def capture(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/payment_intents/{id}/capture`.
 
     Raises:
-        StripeError: there is none, or nothing to capture, or not as much.
+        StripeError: there is no such PaymentIntent, nothing to capture, or less than was asked for.
     """
     intent = draft.take(id, KIND)
     if intent["status"] != "requires_capture":
@@ -110,7 +110,7 @@ def cancel(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/payment_intents/{id}/cancel`.
 
     Raises:
-        StripeError: there is none, or it has ended, or is being worked on.
+        StripeError: there is no such PaymentIntent, or it has ended, or is processing.
     """
     intent = draft.take(id, KIND)
     if intent["status"] in (*_ENDED, "processing"):
@@ -195,7 +195,7 @@ def _fail(
 
 
 def _of(intent: Mapping[str, Any]) -> dict[str, Any]:
-    """What a charge has of its PaymentIntent."""
+    """The members that a charge has from its PaymentIntent."""
     members = ("amount", "currency", "customer", "description", "metadata", "payment_method")
     return {"payment_intent": intent["id"], **{name: intent[name] for name in members}}
 

@@ -17,10 +17,10 @@ from idem.testing.bank.stripe.refusals import StripeError
 
 
 def read(order: BankOrder, account: BankAccount, register: StripeObjects, now: float) -> BankAnswer:
-    """An object or a list, as they are now.
+    """The current object or list.
 
     Raises:
-        StripeError: there is no such object, or the query is not understood.
+        StripeError: there is no such object, or the query is invalid.
     """
     try:
         query = form(urlsplit(order.incoming.target).query)

@@ -1,4 +1,4 @@
-"""Refunds and payouts: money that leaves, sometimes over days."""
+"""Refunds and payouts: outgoing money, sometimes over days."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +12,10 @@ REFUND, PAYOUT = "refund", "payout"
 
 
 def refund(draft: Draft, params: Mapping[str, Any]) -> None:
-    """`POST /v1/refunds`, of a charge or of a PaymentIntent, whole or in part.
+    """`POST /v1/refunds`, of a charge or of a PaymentIntent, in full or in part.
 
     Raises:
-        StripeError: there is none, or not so much is left.
+        StripeError: there is no such charge, or less is left than was asked for.
     """
     charge = _refunded_charge(draft, params)
     left = charge["amount_captured"] - charge["amount_refunded"]
@@ -58,7 +58,7 @@ def payout(draft: Draft, params: Mapping[str, Any]) -> None:
     """`POST /v1/payouts`: pending, in transit, then paid or failed.
 
     Raises:
-        StripeError: a parameter is wrong, or there is not so much on the balance (`decline`).
+        StripeError: a parameter is wrong, or the balance is too low (`decline`).
     """
     asked = {"amount": amount(params), "currency": currency(params), "metadata": metadata(params)}
     course = draft.order()
@@ -92,7 +92,7 @@ def cancel_refund(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
     """`POST /v1/refunds/{id}/cancel`, while it is pending.
 
     Raises:
-        StripeError: there is none, or it has gone too far.
+        StripeError: there is no such refund, or it is not pending any more.
     """
     found = _pending(draft, REFUND, id)
     draft.change(id, {"status": "canceled"}, "refund.updated", voids=True)
@@ -102,7 +102,7 @@ def cancel_refund(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
 
 
 def cancel_payout(draft: Draft, id: str, params: Mapping[str, Any]) -> None:
-    """`POST /v1/payouts/{id}/cancel`: as `cancel_refund`."""
+    """`POST /v1/payouts/{id}/cancel`, with the same rules as `cancel_refund`."""
     _pending(draft, PAYOUT, id)
     draft.change(id, {"status": "canceled"}, "payout.canceled", voids=True)
 

@@ -12,7 +12,7 @@ RETRY = "stripe-should-retry"
 
 
 class StripeError(Exception):
-    """A request that is answered with an error. `executed`: it was worked on, so a key keeps the answer."""
+    """An error in answer to a request. `executed`: the request was executed, so a key keeps the answer."""
 
     def __init__(self, status: int, error: Mapping[str, Any], *, executed: bool = False) -> None:
         super().__init__(error.get("message"))
@@ -28,7 +28,7 @@ class StripeError(Exception):
     def invalid(
         cls, message: str, code: str | None = None, param: str | None = None, *, executed: bool = False
     ) -> Self:
-        """400: the request makes no sense, or (`executed`) the object is in no state for it."""
+        """400: the request is invalid, or (`executed`) the object's status does not allow it."""
         error: dict[str, Any] = {"type": "invalid_request_error", "message": message}
         if code is not None:
             error.update(code=code, doc_url=f"https://stripe.com/docs/error-codes/{code.replace('_', '-')}")
@@ -52,7 +52,7 @@ class StripeError(Exception):
 
 
 def declined(members: Mapping[str, Any], code: str = "card_declined") -> dict[str, Any]:
-    """The error of a card that was declined."""
+    """The error for a declined card."""
     known: dict[str, Any] = {
         "type": "card_error",
         "code": code,
@@ -65,7 +65,7 @@ def declined(members: Mapping[str, Any], code: str = "card_declined") -> dict[st
 
 
 def mismatch(key: str) -> BankAnswer:
-    """400: the key has been used for something else."""
+    """400: the key was used for a different request."""
     message = (
         "Keys for idempotent requests can only be used with the same parameters they were first used with. "
         f"Try using a key other than '{key}' if you meant to execute a different request."
@@ -79,7 +79,7 @@ def in_flight() -> BankAnswer:
 
 
 def dressed(answer: BankAnswer) -> BankAnswer:
-    """An error in the bank's own words (a fault, a wrong token) in Stripe's; everything else as it is."""
+    """An error of the bank (a fault, a wrong token) in Stripe's words; every other answer unchanged."""
     if answer.status < 400:
         return answer
     try:
@@ -97,7 +97,7 @@ def _error(type: str, message: str, code: str | None = None) -> dict[str, Any]:
     return {"type": type, "message": message, **({} if code is None else {"code": code})}
 
 
-# By the code of the bank's own error: the error here, and what `Stripe-Should-Retry` says, if anything.
+# For each code of the bank's errors: Stripe's error, and the value of `Stripe-Should-Retry`, if any.
 _WORDS: Mapping[str, tuple[Mapping[str, Any], str | None]] = {
     "invalid_token": (_error("invalid_request_error", "Invalid API Key provided."), None),
     "rate_limited": (_error("invalid_request_error", "Too many requests hit the API too quickly.", "rate_limit"), None),

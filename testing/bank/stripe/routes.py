@@ -27,10 +27,10 @@ _ACT: Mapping[tuple[str, str], Callable[[Draft, str, Mapping[str, Any]], None]] 
 
 
 def write(draft: Draft, method: str, path: str, params: Mapping[str, Any]) -> BankAnswer:
-    """Draw the changes up; the answer if all goes well.
+    """Make the changes of a request in `draft`; returns the answer if all goes well.
 
     Raises:
-        StripeError: it does not; what `draft` has until then stands if the error is `executed`.
+        StripeError: something is wrong; if it is `executed`, the changes already in `draft` count.
     """
     version, *words = path.strip("/").split("/")
     if version != "v1" or not words or not all(words) or (method != "POST" and (method != "DELETE" or len(words) < 2)):
@@ -53,7 +53,7 @@ def _posted(draft: Draft, words: list[str], params: Mapping[str, Any]) -> None:
     if len(more) in (1, 2) and (act := _ACT.get((collection, "".join(more[1:])))):
         return act(draft, more[0], params)
     for place, word in enumerate(words):
-        # What stands before the id is the collection.
+        # The words before the id are the collection.
         if place and draft.view_or_none(word) is not None:
             collection, rest = "/".join(words[:place]), words[place + 1 :]
             if not rest:

@@ -29,17 +29,17 @@ class StripeService:
         self._payments: dict[tuple[str, str], Payment] = {}
 
     def remember(self, payment: Payment) -> None:
-        """A line of the log of an earlier run."""
+        """Restore one line of an earlier run."""
         self._payments[payment.account, payment.id] = payment
 
     def body(self, account: BankAccount, change: Changed) -> bytes | None:
-        """The event of a change, as a webhook carries it; None if it has been called off."""
+        """The event of a change, as a webhook sends it; None if the change was voided."""
         return (
             encoded(event(self._state.register, account, change)) if self._state.register.is_current(change) else None
         )
 
     async def serve(self, work: BankExecution) -> BankAnswer:
-        """Work on a request."""
+        """Execute a request."""
         order, account = work.order, work.account
         try:
             if order.incoming.method in ("GET", "HEAD"):
@@ -50,7 +50,7 @@ class StripeService:
             return BankAnswer(refusal.status, refusal.body)
 
     def dressed(self, answer: BankAnswer, request: Received, order: BankOrder) -> BankAnswer:
-        """With the headers of every answer, and errors of the bank's own in Stripe's shape."""
+        """The answer with the headers of every answer, and an error of the bank in Stripe's form."""
         answer = refusals.dressed(answer)
         version = "" if order.account is None else order.account.stripe.version
         headers = {
@@ -107,10 +107,10 @@ class StripeService:
         remembered = work.remembered(now, answer, made, draft.at) if work.keeps else None
         records = [*([payment] if payment else ()), *draft.changes, *([remembered] if remembered else ())]
         if records:
-            # One piece: no crash can come between the effect, its events and the answer for replays.
+            # One write: no crash can come between the effect, its events and the answer for replays.
             self._state.ledger.write(*records)
             for change in draft.changes:
-                # Before anybody else's request is worked on: two refunds at once must not both find the money there.
+                # Before another request is executed: two concurrent refunds must not both find the money.
                 self._state.register.add(change)
             await self._state.ledger.sync()
         if payment is not None:

@@ -12,16 +12,16 @@ DAY = 86_400.0
 
 @dataclass(frozen=True)
 class StripeSettings:
-    """Of an account with `api="stripe"`. All times are seconds of the bank's clock.
+    """Settings of an account with `api="stripe"`. All times are seconds of the bank's clock.
 
     `version`: the API version of events, and of answers to requests without `Stripe-Version`.
     `events_lag`: how much later than its change an event appears in `GET /v1/events`.
-    `events_kept`: for how long it stays there (30 days).
+    `events_kept`: how long it stays there (30 days).
     `transit_seconds`, `payout_seconds`: when a payout is in transit, and when it has arrived or failed.
-    `reference`: the members of `metadata` that stand for the order in the bank's log; the first that is there counts.
-    `rolled_forward_key`: whether the events of what was done after a cached 500 name its key. Stripe does not promise
-    it, so the default is the worse case: only the metadata tell whose it is.
-    `default_method`: what is confirmed where a request names no payment method; None refuses that, as Stripe does.
+    `reference`: the members of `metadata` that the bank's log takes as the reference; the first that exists counts.
+    `rolled_forward_key`: whether the events of an effect after a cached 500 name its key. Stripe does not promise it,
+    so the default is the worse case: only the metadata show whose effect it is.
+    `default_method`: the payment method for requests that name none; None refuses them, like Stripe.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")

@@ -16,7 +16,7 @@ _BORROWED = ("postgres", "nobody")
 
 @dataclass(frozen=True)
 class ServerAccount:
-    """The account of the server programs, in the shape that subprocess takes; all None for the caller's own."""
+    """The account of the server programs, in the form that subprocess expects; all None for the caller's own."""
 
     name: str | None = None
     uid: int | None = None
@@ -25,18 +25,18 @@ class ServerAccount:
 
     @property
     def switch(self) -> dict[str, Any]:
-        """For subprocess: the program runs as this account."""
+        """Arguments for subprocess, so that the program runs as this account."""
         return {"user": self.uid, "group": self.gid, "extra_groups": self.groups}
 
     def own(self, path: Path) -> None:
-        """Hand `path` over to this account."""
+        """Make this account the owner of `path`."""
         if self.uid is not None and self.gid is not None:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def can_enter(self, folder: Path) -> bool:
-        """Whether this account can reach `folder`: asked of the kernel, not guessed from mode bits.
+        """Whether this account can reach `folder`. The kernel decides; mode bits would be a guess.
 
-        Raises EmbeddedError when the caller is root without the right to change accounts.
+        Raises EmbeddedError if the caller is root without the right to change accounts.
         """
         if self.uid is None:
             return True
@@ -49,7 +49,7 @@ class ServerAccount:
             ) from e
 
     def can_run(self, program: Path) -> bool:
-        """Whether this account can start `program`, asked by having it tell its version."""
+        """Whether this account can start `program`: it runs `program --version`."""
         try:
             return self._exit_code([str(program), "--version"]) == 0
         except PermissionError:
@@ -68,12 +68,12 @@ class ServerAccount:
 
 
 def server_account(home: Path) -> ServerAccount:
-    """Whom the server of this home runs as: the caller, or for root an account that is not root.
+    """The account that runs the server of this home: the caller's, or for root an account that is not root.
 
-    For root that is whoever owns the cluster already there (postgres refuses everybody else), or the home; else
-    `postgres`, else `nobody`. Makes no account.
+    For root it is the owner of an existing cluster (postgres refuses all others), or of the home; else `postgres`, else
+    `nobody`. Creates no account.
 
-    Raises EmbeddedError when there is no account to borrow.
+    Raises EmbeddedError if there is no such account.
     """
     if os.geteuid() != 0:
         return ServerAccount()

@@ -1,4 +1,4 @@
-"""Where the server listens: a folder for its socket, and a note for its users."""
+"""The address of the server: a folder for its socket, and a file for its users."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from pathlib import Path
 from idem.testing.embedded import notes
 from idem.testing.embedded.account import ServerAccount
 
-PORT = 5432  # only the name of the socket; no TCP port is taken
+PORT = 5432  # only part of the socket's name; the server opens no TCP port
 
 _NOTE = "pg.json"
 _LONGEST_PATH = 100  # a socket's path may have 107 bytes on Linux and 103 on macOS
@@ -30,40 +30,40 @@ class ServerAddress:
     durable: bool
 
     def publish(self, home: Path) -> None:
-        """Tell the users of this home where the server is."""
+        """Write the address for the users of this home."""
         notes.leave(home / _NOTE, json.dumps(dataclasses.asdict(self)))
 
 
 def withdraw(home: Path) -> None:
-    """Tell the users of this home that there is no server now."""
+    """Remove the address: there is no server now."""
     (home / _NOTE).unlink(missing_ok=True)
 
 
 def read(home: Path) -> ServerAddress | None:
-    """The address of this home's server; None while nothing listens there."""
+    """The address of this home's server; None if no server listens there."""
     try:
         address = ServerAddress(**json.loads((home / _NOTE).read_text()))
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(f"{address.socket_dir}/.s.PGSQL.{PORT}")
-    except (OSError, ValueError, TypeError):  # not there, half-written, or another version's
+    except (OSError, ValueError, TypeError):  # missing, half-written, or of another version
         return None
     return address
 
 
 def make_socket_dir(home: Path, account: ServerAccount) -> Path:
-    """A folder for the socket that nobody but the server's account (and root) can enter.
+    """A folder for the socket that only the server's account (and root) can enter.
 
-    This, with no TCP listener, is what guards a server that trusts whoever connects.
+    This folder, and no TCP listener, protect a server that trusts every connection.
     """
     inside = home / "run"
-    # A comma would part it in two for libpq and for the server.
+    # libpq and the server would split the path at a comma.
     short = len(os.fsencode(inside / f".s.PGSQL.{PORT}")) <= _LONGEST_PATH and not set(str(inside)) & set(",\"'")
-    # Outside, a name that is the same each time: a supervisor that was killed leaves nothing that piles up.
+    # Outside the home the name is always the same, so killed supervisors do not leave more and more folders.
     outside = Path("/tmp") / f"idem-{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}"
     for folder in (inside, outside) if short else (outside,):
         if _take(folder, account):
             return folder
-    # Anybody can make names in /tmp, and whoever owns the home can put a link into it.
+    # Anyone can create names in /tmp, and the owner of the home can put a link into it.
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="idem-"))
     account.own(folder)
     return folder
@@ -80,13 +80,13 @@ def _take(folder: Path, account: ServerAccount) -> bool:
 
 
 def clear_socket_dir(socket_dir: Path) -> None:
-    """Remove what a server that was killed has left there: postgres gives up on a lock with a number now in use."""
+    """Remove the files of a killed server: postgres gives up on a lock file whose pid is in use again."""
     for left in socket_dir.glob(".s.PGSQL.*"):
         left.unlink(missing_ok=True)
 
 
 def remove_socket_dir(socket_dir: Path) -> None:
-    """Remove the folder of a server that has ended."""
+    """Remove the folder of a stopped server."""
     with contextlib.suppress(OSError):
         clear_socket_dir(socket_dir)
         socket_dir.rmdir()

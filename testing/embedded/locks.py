@@ -1,4 +1,4 @@
-"""Advisory file locks: the kernel releases them when their holder dies in any way."""
+"""Advisory file locks: the kernel releases them when their holder exits in any way."""
 
 import contextlib
 import fcntl
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from idem.testing.embedded.errors import EmbeddedError
 
-USERS = "users.lock"  # shared by every user; the supervisor ends when it gets it alone
-STARTER = "start.lock"  # one process at a time looks for a supervisor and starts one
-SUPERVISOR = "supervisor.lock"  # held by the supervisor for as long as it lives
+USERS = "users.lock"  # every user holds it shared; the supervisor exits once it gets it exclusively
+STARTER = "start.lock"  # its holder looks for a supervisor and starts one
+SUPERVISOR = "supervisor.lock"  # the supervisor holds it as long as it lives
 
 SHARED = fcntl.LOCK_SH
 EXCLUSIVE = fcntl.LOCK_EX
@@ -20,16 +20,16 @@ _POLL_SECONDS = 0.02
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file, making it if need be, and return its descriptor.
+    """Open a lock file, creating it if needed, and return its descriptor.
 
-    Raises EmbeddedError when it cannot be opened: the folder is another account's, as a rule.
+    Raises EmbeddedError if it cannot be opened, usually because the folder belongs to another account.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         with contextlib.suppress(FileExistsError):
             fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
             if os.geteuid() == 0:
-                # A lock that root leaves in somebody's folder would shut its owner out of it.
+                # The owner of the folder could not open a lock file that belongs to root.
                 owner = path.parent.stat()
                 os.fchown(fd, owner.st_uid, owner.st_gid)
             return fd
@@ -42,7 +42,7 @@ def open_lock(path: Path) -> int:
 
 
 def try_lock(fd: int, mode: int) -> bool:
-    """Take the lock in this mode if that needs no waiting; say whether it was taken."""
+    """Take the lock in this mode if it is free; returns whether it was taken."""
     try:
         fcntl.flock(fd, mode | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -51,12 +51,12 @@ def try_lock(fd: int, mode: int) -> bool:
 
 
 def unlock(fd: int) -> None:
-    """Give the lock back and keep the file open."""
+    """Release the lock and keep the file open."""
     fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def wait_for(fd: int, mode: int, deadline: float) -> bool:
-    """Take the lock in this mode, waiting until `deadline` (monotonic seconds); say whether it was taken."""
+    """Take the lock in this mode, waiting until `deadline` (monotonic seconds); returns whether it was taken."""
     while not try_lock(fd, mode):
         if time.monotonic() > deadline:
             return False
@@ -66,7 +66,7 @@ def wait_for(fd: int, mode: int, deadline: float) -> bool:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A lock file, open for the length of the block. Closing it drops the lock."""
+    """A lock file, open inside the block. Closing it releases the lock."""
     fd = open_lock(path)
     try:
         yield fd
@@ -75,6 +75,6 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether any process, this one included, holds the lock."""
+    """Whether any process, including this one, holds the lock."""
     with opened(path) as fd:
         return not try_lock(fd, SHARED)

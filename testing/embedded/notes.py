@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def leave(path: Path, text: str) -> None:
-    """Write the note whole or not at all. Follows no link: root writes into folders that others own."""
+    """Write the file completely or not at all. Follows no link: root writes into folders of other owners."""
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     aside = Path(name)
     try:

@@ -18,23 +18,23 @@ _STOP_SECONDS = 30.0
 
 
 def dies_with(parent: int) -> Callable[[], None]:
-    """For `preexec_fn`: have the kernel send SIGINT when the process `parent`, our own, dies, however it does.
+    """For `preexec_fn`: the kernel sends SIGINT when the process `parent`, which must be this one, dies in any way.
 
-    SIGINT is a fast shutdown to postgres and a clean-up to initdb. Only Linux can do this; elsewhere `stop_orphan`
-    has to do, at the next start.
+    SIGINT makes postgres shut down fast and initdb clean up. Only Linux can do this; on other systems `stop_orphan`
+    does it at the next start.
     """
 
     def ask() -> None:
         if _LIBC is not None:
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
-            if os.getppid() != parent:  # it died before we asked
+            if os.getppid() != parent:  # the parent died before the call
                 os._exit(1)
 
     return ask
 
 
 def recorded_pid(data: Path) -> int | None:
-    """The process id in the cluster's pid file; None without one, or with one that was half-written."""
+    """The process id in the cluster's pid file; None if the file is missing or half-written."""
     try:
         return int((data / "postmaster.pid").read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -42,10 +42,10 @@ def recorded_pid(data: Path) -> int | None:
 
 
 def stop_orphan(data: Path) -> None:
-    """Stop the postmaster that an earlier supervisor left behind on this cluster, if one lives.
+    """Stop the postmaster that an earlier supervisor left running on this cluster, if there is one.
 
-    To be called by the holder of the supervisor's lock, whom no other postmaster can belong to.
-    Raises EmbeddedError when it does not go.
+    Only the holder of the supervisor's lock may call it: then no other process can own that postmaster.
+    Raises EmbeddedError if it does not stop.
     """
     pid = recorded_pid(data)
     if pid is None or not _is_postmaster(pid, data):
@@ -64,7 +64,7 @@ def stop_orphan(data: Path) -> None:
 
 
 def _is_postmaster(pid: int, data: Path) -> bool:
-    # By its command line: /proc/PID/cwd would need a right that a container's root lacks.
+    # By its command line: a container's root lacks the right to read /proc/PID/cwd.
     try:
         if sys.platform == "linux":
             command = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "))

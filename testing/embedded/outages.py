@@ -1,4 +1,4 @@
-"""Stops the server for a while on purpose, while users hold it."""
+"""Stops the server for a while on purpose, while it has users."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,7 @@ def request(home: Path, seconds: float) -> None:
 
 
 def requested(home: Path) -> float | None:
-    """The seconds of the outage that is asked for; None if none is."""
+    """The seconds of the requested outage; None if none is requested."""
     try:
         seconds = float((home / _REQUEST).read_text())
     except FileNotFoundError:
@@ -25,10 +25,10 @@ def requested(home: Path) -> float | None:
 
 
 def confirm(home: Path) -> None:
-    """Tell who asked that the server is down."""
+    """Confirm the request: the server is down."""
     (home / _REQUEST).unlink(missing_ok=True)
 
 
 def is_pending(home: Path) -> bool:
-    """Whether a request waits for its supervisor."""
+    """Whether the supervisor has not confirmed a request yet."""
     return (home / _REQUEST).exists()

@@ -15,10 +15,10 @@ _READY = "ready"
 
 
 class Postmaster:
-    """A running postgres. It is a child and not a daemon, so that its death is seen and leaves no zombie."""
+    """A running postgres. It is a child, not a daemon, so that its exit is noticed and leaves no zombie."""
 
     def __init__(self, cluster: Cluster, socket_dir: Path) -> None:
-        """Start postgres on the cluster, listening in `socket_dir` only. Raises as `stop_orphan` does."""
+        """Start postgres on the cluster, listening only in `socket_dir`. Raises the errors of `stop_orphan`."""
         self._data = cluster.data
         stop_orphan(cluster.data)
         clear_socket_dir(socket_dir)
@@ -28,8 +28,8 @@ class Postmaster:
         if stale is None:
             (cluster.data / "postmaster.pid").unlink(missing_ok=True)  # half-written: postgres would give up on it
         else:
-            # The number may be another program's by now, and postgres would take that for a running server. It
-            # disregards its own ancestors, so this makes it look past the number, and still look for live backends.
+            # The pid may belong to another program by now, and postgres would take that program for a running server.
+            # It ignores its own ancestors, so with this variable it ignores the pid and still checks for live backends.
             environment["PG_GRANDPARENT_PID"] = str(stale)
         settings = {
             "listen_addresses": "",
@@ -40,7 +40,7 @@ class Postmaster:
             "log_timezone": "UTC",
         }
         if not cluster.durable:
-            # Not synchronous_commit or full_page_writes: a killed server must not lose what it acknowledged.
+            # Not synchronous_commit or full_page_writes: a killed server must not lose what it has acknowledged.
             settings["fsync"] = "off"
         self._process = subprocess.Popen(
             [cluster.bindir / "postgres", "-D", cluster.data, *(f"--{name}={v}" for name, v in settings.items())],
@@ -58,11 +58,11 @@ class Postmaster:
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with; None while it runs."""
+        """Its exit code; None while it runs."""
         return self._process.poll()
 
     def is_ready(self) -> bool:
-        """Whether it accepts connections, by the pid file: pg_ctl itself waits for this line."""
+        """Whether it accepts connections, according to the pid file: pg_ctl itself waits for this line."""
         try:
             lines = (self._data / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -70,7 +70,7 @@ class Postmaster:
         return len(lines) > 7 and lines[0].strip() == str(self.pid) and lines[7].strip() == _READY
 
     def stop(self) -> None:
-        """Shut it down fast (sessions are ended, nothing committed is lost) and wait until it is gone."""
+        """Shut it down fast (it ends sessions and loses no commit) and wait until it has exited."""
         for sent, patience in ((signal.SIGINT, _STOP_SECONDS), (signal.SIGQUIT, _STOP_SECONDS), (signal.SIGKILL, None)):
             if self.exit_code is not None:
                 return

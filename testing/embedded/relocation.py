@@ -1,7 +1,7 @@
 """Moves cluster and programs if root runs them and the server's account cannot reach their folder.
 
 A typical case is a clone under root's home (mode 0700). idem must not change its permissions, so cluster and programs
-go to another folder, and a note stays behind.
+go to another folder, and a note stays in the first.
 """
 
 import contextlib
@@ -22,23 +22,23 @@ _ENTERABLE = 0o711
 
 
 def settle(home: Path, deadline: float) -> Path:
-    """The folder that holds everything of this home: the home itself, or the place it is moved to.
+    """The folder with everything of this home: the home itself, or the folder that it is moved to.
 
-    Makes the folder, and changes the mode of none that was there before. `deadline` is in monotonic seconds.
-    Raises EmbeddedError when the folder cannot be made or there is no account to run as.
+    Creates the folder, and does not change the mode of an existing one. `deadline` is in monotonic seconds.
+    Raises EmbeddedError if the folder cannot be created or there is no account to run as.
     """
     home = home.resolve()
     made = _make(home)
     if os.geteuid() != 0:
         return home
-    # One decision for all who race here, and for ever: the note outlives a later change of the parents' modes.
+    # One permanent decision for all processes that race here: the note outlives a later change of the parents' modes.
     folder = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not locks.wait_for(folder, locks.EXCLUSIVE, deadline):
             raise EmbeddedError(f"another program has locked {home}. Find it with lsof {home}")
         if made:
-            home.chmod(_ENTERABLE)  # mkdir's mode is cut by the umask
-        # Derived and not read from the note: root must not follow a path that another account can write.
+            home.chmod(_ENTERABLE)  # the umask restricts mkdir's mode
+        # Derived, not read from the note: root must not follow a path that another account can write.
         moved = ROOT_STATE / f"embedded-{_digest(str(home))}"
         if not ((home / NOTE).exists() and moved.exists()):
             if server_account(home).can_enter(home):
@@ -52,9 +52,9 @@ def settle(home: Path, deadline: float) -> Path:
 
 
 def programs_for(account: ServerAccount, bindir: Path) -> Path:
-    """The programs in `bindir`, or a copy of them where `account` can run them.
+    """The programs in `bindir`, or a copy of them if `account` cannot run them there.
 
-    Raises EmbeddedError when they cannot be copied there.
+    Raises EmbeddedError if `account` cannot run the copy either.
     """
     if account.uid is None or (account.can_enter(bindir) and account.can_run(bindir / "initdb")):
         return bindir
@@ -73,7 +73,7 @@ def programs_for(account: ServerAccount, bindir: Path) -> Path:
             if bundled.is_dir():
                 shutil.copytree(bundled, aside / bundled.name)
             _open_to_all(aside)
-            with contextlib.suppress(OSError):  # another home's supervisor was first
+            with contextlib.suppress(OSError):  # another home's supervisor was faster
                 aside.rename(copy)
         finally:
             shutil.rmtree(aside, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The process that owns the server: detached, it exits when the last user is gone.
+"""The process that owns the server: detached, it exits after its last user.
 
 It imports only the standard library; `idem.testing.embedded.users` starts it.
 """
@@ -27,7 +27,7 @@ _BACKENDS_GO_SECONDS = 30.0
 
 
 class ServerSupervisor:
-    """Keeps one server up while the home has users, restarts one that dies, and takes outages on request."""
+    """Keeps one server running while the home has users, restarts it if it dies, and makes outages on request."""
 
     def __init__(self, home: Path, cluster: Cluster, major: int, linger: float) -> None:
         self._home = home
@@ -42,13 +42,13 @@ class ServerSupervisor:
         self._asked_to_end = False
 
     def end(self, *_: object) -> None:
-        """Have `run` return soon. A signal handler, so it only leaves word: an exception could lose a child."""
+        """Make `run` return soon. It is a signal handler, so it only sets a flag: an exception could lose a child."""
         self._asked_to_end = True
 
     def run(self) -> None:
-        """Serve until there has been no user for `linger` seconds, or a signal comes.
+        """Run the server until there has been no user for `linger` seconds, or a signal arrives.
 
-        Raises EmbeddedError when the server cannot be started.
+        Raises EmbeddedError if the server cannot be started.
         """
         try:
             while not self._asked_to_end and not self._abandoned():
@@ -73,7 +73,7 @@ class ServerSupervisor:
         now = time.monotonic()
         self._idle_since = self._idle_since or now
         if now - self._idle_since >= self._linger:
-            return True  # and keep the lock: newcomers wait for our end
+            return True  # and keep the lock: new users wait until this process has exited
         locks.unlock(self._users)
         return False
 
@@ -86,14 +86,14 @@ class ServerSupervisor:
                     str(self._socket_dir), self._major, self._postmaster.pid, self._cluster.durable
                 ).publish(self._home)
                 return
-            # The backends of a postmaster that was killed may outlive it for a moment, and postgres waits for none.
+            # The backends of a killed postmaster may outlive it for a moment, and postgres does not wait for them.
             if self._asked_to_end or not self._postmaster.found_stale_pid or time.monotonic() > deadline:
                 code = self._postmaster.exit_code
                 raise EmbeddedError(f"postgres exited with code {code} before it was ready (see its output above)")
             time.sleep(_POLL_SECONDS)
 
     def _ready(self, postmaster: Postmaster) -> bool:
-        while postmaster.exit_code is None:  # recovery after a crash takes what it takes
+        while postmaster.exit_code is None:  # recovery after a crash has no time limit
             if postmaster.is_ready():
                 return True
             if self._asked_to_end:
@@ -109,17 +109,18 @@ class ServerSupervisor:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become the supervisor of a home: home, folder of the programs, their major version, linger, durable or not.
+    """Become the supervisor of a home. Arguments: home, folder of the programs, their major version, linger, durable or
+    not.
 
-    Returns in no process: the caller's child exits once the lock is taken, and the supervisor itself is its child.
+    It never returns: the caller's child exits once the lock is taken, and the supervisor itself is its child.
     """
     home, bindir, major, linger, durable = arguments
     place = Path(home)
     lock = locks.open_lock(place / locks.SUPERVISOR)
-    if not locks.wait_for(lock, locks.EXCLUSIVE, time.monotonic() + _LOCK_SECONDS):  # a look at it takes it too
+    if not locks.wait_for(lock, locks.EXCLUSIVE, time.monotonic() + _LOCK_SECONDS):  # `is_held` takes it too
         sys.exit(f"another supervisor of {place} is already running")
     if os.fork():
-        os._exit(0)  # a flock belongs to the open file, which the child has too: no moment without a holder
+        os._exit(0)  # a flock belongs to the open file, which the child has too, so it is always held
     os.setsid()
     os.chdir("/")
     os.umask(0o077)
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str]) -> None:
         programs = programs_for(account, Path(bindir))
         cluster = Cluster(place / f"pg{major}", programs, account, durable == "durable")
         cluster.make()
-        outages.confirm(place)  # a request to a supervisor that was killed
+        outages.confirm(place)  # a request to a killed supervisor
         supervisor = ServerSupervisor(place, cluster, int(major), float(linger))
         for asked in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(asked, supervisor.end)
@@ -141,7 +142,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _log_to(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
-        path.replace(path.with_suffix(".log.1"))  # why the last one died is often asked after the next has started
+        path.replace(path.with_suffix(".log.1"))  # the reason for an exit is often needed after the next start
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
     for standard in (1, 2):
         os.dup2(log, standard)

@@ -14,24 +14,24 @@ from idem.testing.embedded.binaries import ENVIRONMENT, find_binaries
 from idem.testing.embedded.errors import EmbeddedError
 
 _POLL_SECONDS = 0.02
-_RETURN_SECONDS = 60.0  # how long a server may take to come back after an outage: recovery and a loaded disk
+_RETURN_SECONDS = 60.0  # a server needs this long after an outage at most: recovery on a loaded disk
 _LOG_LINES = 20
 
-# Not `-m`: isolated mode (which keeps the caller's folder and PYTHON* out) would not find an idem that is only on
-# PYTHONPATH. The caller's path comes last, so that no file in it can stand in for the standard library.
+# Not `-m`: isolated mode (which ignores the caller's folder and PYTHON*) would not find an idem that is only on
+# PYTHONPATH. The caller's path comes last, so that no file in it can replace the standard library.
 _SUPERVISOR = (
     "import sys; sys.path += sys.argv[1].split(':'); "
     "from idem.testing.embedded.supervisor import main; main(sys.argv[2:])"
 )
-# What a Python that is not installed in the usual place may need to start at all.
+# A Python outside the usual place may need these to start at all.
 _PASSED_ON = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
 @dataclass
 class Embedded:
-    """A hold on the running server. It stays up until the last hold is closed or its process is dead.
+    """A hold on the running server. The server runs until the last hold is closed or its process is dead.
 
-    A forked child shares the hold: the server stays for as long as either lives.
+    A forked child shares the hold: the server runs as long as either process lives.
     """
 
     home: Path
@@ -43,7 +43,7 @@ class Embedded:
 
     @property
     def url(self) -> str:
-        """libpq and SQLAlchemy address of the database `idem`, as its owner `idem`, who may create databases."""
+        """The URL, for libpq and SQLAlchemy, of the database `idem`, as its owner `idem`, who may create databases."""
         return self._url("idem", "idem")
 
     @property
@@ -52,7 +52,7 @@ class Embedded:
         return self._url("postgres", "postgres")
 
     def close(self) -> None:
-        """Let go of the server. Closing twice is nothing."""
+        """Release the server. A second call does nothing."""
         if self._hold >= 0:
             os.close(self._hold)
             self._hold = -1
@@ -70,22 +70,22 @@ class Embedded:
 def acquire(
     home: str | os.PathLike[str] = ".idem", *, linger: float = 5.0, timeout: float = 60.0, durable: bool = True
 ) -> Embedded:
-    """Start the server of this home, or join the one that runs. The first start makes the cluster.
+    """Start the server of this home, or join the running one. The first start creates the cluster.
 
-    home: the folder of the cluster, made if need be; one server for each.
-    linger: seconds that the server stays after its last user; the starter's value holds.
+    home: the folder of the cluster, created if needed; each has its own server.
+    linger: seconds that the server stays after its last user; the value of the first user counts.
     timeout: seconds to wait for a server that accepts connections.
     durable: False starts without fsync, for tests: fast; a crash of the machine may lose the cluster, a killed server
         loses nothing.
 
-    Raises EmbeddedError when no programs are found, the server does not start, is not there in time, or runs without
-    fsync while `durable` is asked for.
+    Raises EmbeddedError if no programs are found, the server does not start or is not ready in time, or runs without
+    fsync although `durable` is True.
     """
     deadline = time.monotonic() + timeout
     place = relocation.settle(Path(home), deadline)
     hold = locks.open_lock(place / locks.USERS)
     try:
-        # First of all: with it held no supervisor ends. One that is ending holds it until its server is down.
+        # First this lock: while it is held no supervisor exits. One that exits holds it until its server is down.
         if not locks.wait_for(hold, locks.SHARED, deadline):
             raise EmbeddedError(_late(place, timeout))
         with locks.opened(place / locks.STARTER) as starter:
@@ -103,12 +103,12 @@ def acquire(
 
 
 def outage(embedded: Embedded, seconds: float, *, wait: bool = True) -> None:
-    """Take the server away from all its users for `seconds`, and start it again in its place.
+    """Stop the server for all its users for `seconds`, and restart it at the same address.
 
-    Connections break and new ones are refused; holds, addresses and data stay. Returns when the server is back, or
-    with `wait=False` when it is down. Sets `embedded.server_pid` when it waited.
+    Connections break and new ones are refused; holds, addresses and data stay. Returns when the server runs again, or
+    with `wait=False` when it is down. With `wait` it sets `embedded.server_pid`.
 
-    Raises EmbeddedError when the supervisor is gone, or the server does not come back.
+    Raises EmbeddedError if the supervisor is gone, or the server does not restart.
     """
     deadline = time.monotonic() + seconds + _RETURN_SECONDS
     outages.request(embedded.home, seconds)
@@ -131,7 +131,7 @@ def _join_or_start(place: Path, linger: float, timeout: float, deadline: float, 
         elif started is not None:
             raise EmbeddedError(f"the embedded PostgreSQL in {place} does not start\n{started}{_log(place)}")
         else:
-            address.withdraw(place)  # the note of a supervisor that was killed
+            address.withdraw(place)  # the address that a killed supervisor has left
             started = _start_supervisor(place, linger, durable)
         if time.monotonic() > deadline:
             raise EmbeddedError(_late(place, timeout))
@@ -142,7 +142,7 @@ def _start_supervisor(place: Path, linger: float, durable: bool) -> str:
     bindir, major = find_binaries()
     if not sys.executable:
         raise EmbeddedError("this Python does not know its own executable, which is required. Set IDEM_DATABASE_URL")
-    # It returns when its child, the supervisor, has the lock and a log to complain to.
+    # It returns once its child, the supervisor, has the lock and a log to write to.
     path = ":".join(str(Path(p).absolute()) for p in sys.path)
     what = [str(place), str(bindir), str(major), str(linger), "durable" if durable else "fast"]
     launched = subprocess.run(

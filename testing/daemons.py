@@ -20,13 +20,13 @@ from idem.reconciler.daemon import Reconciler, ReconcilerPass
 from idem.sweeper.daemon import Sweeper, SweepResult
 
 MARGIN: Final = 1.0
-"""Seconds between a call's deadline and its lease: nothing here is busy with other things."""
+"""Seconds between a call's deadline and the end of its lease; short, because these daemons have no other load."""
 
 
 class Daemons:
-    """Each pass is made by a daemon of its own, so that no breaker of an earlier one holds it back.
+    """A new daemon makes each pass, so that no open breaker of an earlier one delays it.
 
-    `lease`: seconds for which a claim or a take is held.
+    `lease`: seconds for which a claim is held, a worker's or a reconciler's.
     """
 
     def __init__(self, database: Database, catalogue: Catalogue, handlers: Mapping[str, Handler]) -> None:
@@ -39,7 +39,7 @@ class Daemons:
         self._reconciler_settings = ReconcilerSettings(lease=self.lease, interval=0.1)
 
     async def work(self) -> WorkerPass:
-        """Render, claim what is due, make the calls, settle."""
+        """One pass of a worker: render, claim what is due, make the calls, settle."""
         worker = Worker(self._database, self._catalogue, self._worker_settings)
         try:
             return await worker.run_once()
@@ -47,11 +47,11 @@ class Daemons:
             await worker.close()
 
     async def sweep(self) -> SweepResult:
-        """Leases, queued rows, keys, history."""
+        """One pass of the sweeper: leases, queued rows, keys, history."""
         return await Sweeper(self._database, self._catalogue).run_once()
 
     async def reconcile(self, *, now: bool) -> ReconcilerPass:
-        """Ask about what is due; `now`: about everything unknown or awaiting."""
+        """One pass of the reconciler over what is due; with `now` over everything unknown or awaiting."""
         reconciler = Reconciler(self._database, self._catalogue, self._reconciler_settings, margin=MARGIN)
         try:
             return await reconciler.run_once(hasten=now)
@@ -67,7 +67,7 @@ class Daemons:
             await runner.close()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """All of them at once, until `stop`."""
+        """Run all daemons at once, until `stop`."""
         daemons = [
             Worker(self._database, self._catalogue, self._worker_settings).run(stop),
             Sweeper(self._database, self._catalogue, SweeperSettings(interval=0.1)).run(stop),
@@ -78,7 +78,7 @@ class Daemons:
         await asyncio.gather(*daemons)
 
     async def claim_and_die(self, *, after_the_call: bool) -> bool:
-        """Claim the next due row, make its call or not, and report nothing; whether there was one."""
+        """Claim the next due row and report nothing, after the call or without one; returns whether a row was due."""
         for (provider, account), (lane_name, _) in lane_names(self._catalogue).items():
             now = clock.boottime()
             async with self._database.connection() as connection:

@@ -1,4 +1,4 @@
-"""Databases for tests: one template, a clone for each test, and nothing left behind."""
+"""Databases for tests: one template and a clone for each test; all are dropped at the end."""
 
 import contextlib
 import itertools
@@ -11,22 +11,22 @@ import psycopg
 from psycopg import sql
 
 PREFIX = "idem_pytest_"
-"""Of all names made here; eight digits follow that are this run's own."""
+"""The prefix of all names created here; eight hexadecimal digits follow, different in each run."""
 
 
 HERE = """
 UPDATE idem.installation SET database_name = d.datname, database_oid = d.oid
   FROM pg_catalog.pg_database d WHERE d.datname = current_database()
 """
-"""Daemons compare: a copy of a database is not theirs to work on until it says that it is where idem lives."""
+"""Daemons refuse to work on a copy of a database; this statement makes the copy the installation's own database."""
 
 
 class NoServer(Exception):
-    """The server cannot be reached, or does not let this user make databases; the text says what to do."""
+    """The server cannot be reached, or does not let this user create databases; the text says what to do."""
 
 
 class LabDatabases:
-    """The databases of one process of a run, on a server where this user may create some.
+    """The databases of one process of a test run, on a server where this user may create databases.
 
     Raises NoServer.
     """
@@ -36,7 +36,7 @@ class LabDatabases:
         self._run = PREFIX + secrets.token_hex(4)
         self._numbers = itertools.count(1)
         try:
-            # A heartbeat: what bears the name of nobody who is connected was left behind.
+            # A heartbeat: databases whose run has no open connection of this name are left over and can be removed.
             self._alive = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name=self._run)
         except psycopg.Error as error:
             raise NoServer(f"cannot reach the server for tests: {str(error).strip()}") from None
@@ -45,7 +45,7 @@ class LabDatabases:
         self._remove_left_behind()
 
     def make_template(self, migrate: Callable[[str], None]) -> None:
-        """Make the database that the others are clones of; `migrate` gets its URL. Raises what that raises."""
+        """Create the database that the others are clones of; `migrate` gets its URL. Raises the errors of `migrate`."""
         name = f"{self._run}_template"
         try:
             self._execute("CREATE DATABASE {}", name)
@@ -54,12 +54,12 @@ class LabDatabases:
             raise NoServer("the user on the server for tests may not create databases. Grant it CREATEDB") from None
         self._template = name
         migrate(self._on(name))
-        # A pool that the migrations left open would forbid every clone.
+        # An open connection, e.g. of a pool of the migrations, would prevent every clone.
         self._execute("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false", name)
         self._alive.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
 
     def clone(self) -> str:
-        """The URL of a new database as the template is."""
+        """The URL of a new clone of the template."""
         assert self._template is not None
         name = f"{self._run}_{next(self._numbers)}"
         self._execute("CREATE DATABASE {} TEMPLATE {}", name, self._template)
@@ -70,11 +70,11 @@ class LabDatabases:
         return url
 
     def drop(self, url: str) -> None:
-        """Drop a clone, whoever is still connected."""
+        """Drop a clone, also if there are connections to it."""
         self._drop(urlsplit(url).path.removeprefix("/"))
 
     def close(self) -> None:
-        """Drop what is still there, and end the heartbeat."""
+        """Drop the remaining databases, and end the heartbeat."""
         for name in sorted(self._made):
             self._drop(name)
         self._alive.close()
@@ -94,13 +94,13 @@ class LabDatabases:
 
     def _execute(self, statement: str, *names: str) -> None:
         if self._alive.closed:
-            # A test may have taken the server away.
+            # A test may have restarted the server.
             self._alive = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name=self._run)
         self._alive.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
     def _remove_left_behind(self) -> None:
         for (name,) in self._alive.execute(LEFT_BEHIND, {"prefix": PREFIX}).fetchall():
-            # Another process may be at it.
+            # Another process may be removing it.
             with contextlib.suppress(psycopg.Error):
                 self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 

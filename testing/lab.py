@@ -36,9 +36,9 @@ from idem.testing.scripted import ScriptedBank
 
 ROUNDS: Final = 200
 STILL: Final = 3
-"""Rounds in which nothing happens, with something due, until `settle` gives up."""
+"""Rounds without progress, although something is due, after which `settle` gives up."""
 LONGEST: Final = timedelta(days=45)
-"""How much time `settle` lets pass: longer than any schedule of a sensible contract."""
+"""How much time `settle` lets pass at most: longer than any schedule of a sensible contract."""
 
 
 class Application(Protocol):
@@ -56,13 +56,13 @@ class Application(Protocol):
 
 
 class NotSettled(AssertionError):
-    """Something has not come to rest; the text lists it."""
+    """The work has not finished; the text lists what is left."""
 
 
 class Lab:
     """The daemons of an application's `Idem` on this database, with the bank for all its providers.
 
-    May be used from synchronous and asynchronous tests; each step returns when it is over.
+    It works in synchronous and asynchronous tests; each step returns when it is over.
     """
 
     def __init__(self, application: Application, url: str, bank: ScriptedBank) -> None:
@@ -72,7 +72,7 @@ class Lab:
         try:
             self._handlers = application.handlers
             for name, provider in application.providers.items():
-                # Where a function of the user's sends, it is called as it is.
+                # A provider with the user's own function keeps calling that function.
                 if name != LOCAL and not isinstance(provider, SendProvider):
                     self._stack.enter_context(application.pointed_at(name, bank.url))
             self._catalogue = self._at_the_bank(application.catalogue())
@@ -89,7 +89,7 @@ class Lab:
             raise
 
     def close(self) -> None:
-        """Leave the application as it was."""
+        """Restore the application."""
         self._stack.close()
 
     # Steps.
@@ -118,15 +118,16 @@ class Lab:
         self, time: timedelta | None = None, /, *, seconds: float = 0, minutes: float = 0, hours: float = 0,
         days: float = 0,
     ) -> None:  # fmt: skip
-        """Let time pass: for every row of idem, and for the bank. Nothing happens by it; the next steps see it."""
+        """Let time pass for every row of idem, and for the bank. Nothing else happens; the next steps act on it."""
         passed = (time or timedelta()) + timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
         self._loop.call(self._advanced(passed.total_seconds()))
         self.bank.shift_clock(passed.total_seconds())
 
     def settle(self, *, within: timedelta = LONGEST) -> None:
-        """All daemons in turn, with as much time passing as they wait for, until nothing moves any more.
+        """Run all daemons in turn, and let the time pass that they wait for, until nothing changes any more.
 
-        At rest is also what an operator has to decide: see `dead_letters`. Raises NotSettled, which says what is left.
+        Work that an operator must decide counts as finished: see `dead_letters`. Raises NotSettled, which says what is
+        left.
         """
         passed, still, before = 0.0, 0, -1
         for _ in range(ROUNDS):
@@ -149,19 +150,19 @@ class Lab:
         raise NotSettled("the work does not finish:\n" + "\n".join(f"  {each}" for each in left))
 
     def kill_worker_during_call(self) -> None:
-        """A worker claims the next due row, the provider gets the call, and nobody is there to hear its answer.
+        """A worker claims the next due row, calls the provider, and is killed before it reads the answer.
 
-        The row stays claimed, and its lease is over. Raises LookupError if no row is due.
+        The row stays claimed, and its lease has expired. Raises LookupError if no row is due.
         """
         self._killed(after_the_call=True)
 
     def kill_worker_before_call(self) -> None:
-        """The same, but the provider has heard nothing."""
+        """The same, but the worker is killed before the call."""
         self._killed(after_the_call=False)
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """All daemons at once, as in production: for endpoints that wait for the answer."""
+        """Run all daemons at once, as in production: for endpoints that wait for the answer."""
         stop: list[asyncio.Event] = []
 
         async def begin() -> asyncio.Task[None]:
@@ -179,11 +180,11 @@ class Lab:
 
             self._loop.call(end())
 
-    # What stands.
+    # State.
 
     @property
     def intents(self) -> list[Intent]:
-        """Everything that was asked for, oldest first."""
+        """All intents, oldest first."""
         return ledger.intents(self.url)
 
     def intent(self, which: str | UUID, *, operation: str | None = None, tenant: str | None = None) -> Intent:
@@ -211,17 +212,15 @@ class Lab:
 
     @property
     def dead_letters(self) -> list[RecordedDeadLetter]:
-        """What waits for an operator."""
+        """The open dead letters, which wait for an operator."""
         return ledger.dead_letters(self.url)
 
     def evidence(self, which: str | UUID) -> list[HistoryRow]:
-        """Who saw what of an intent."""
+        """The evidence of an intent, oldest first: who saw what."""
         return ledger.evidence(self.url, self.intent(which).id)
 
-    # How.
-
     def _at_the_bank(self, catalogue: Catalogue) -> Catalogue:
-        """The same, with an account of the bank for each provider that speaks as its contract says."""
+        """The catalogue with an account of the bank for each provider, which speaks as the provider's contract says."""
         providers: dict[str, Provider] = {}
         for name, provider in catalogue.providers.items():
             if isinstance(provider, HttpProvider):

@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Intent:
-    """One wanted effect. `state` is that of its key, `status` that of its outbox row (None: it has none any more).
+    """One intent. `state` is the state of its key, `status` the status of its outbox row (None: it has no row).
 
     `attempts` counts first sends and replays. `answer_status` and `answer_body` are what the client gets.
     """
@@ -36,7 +36,7 @@ class Intent:
 
     @property
     def answer(self) -> Any:
-        """The stored answer's body as JSON; None as long as there is none."""
+        """The body of the stored answer as JSON; None if there is no answer yet."""
         return json.loads(self.answer_body) if self.answer_body else None
 
 
@@ -80,7 +80,7 @@ SELECT i.id, i.tenant_id AS tenant, i.operation, i.idempotency_key AS key, coale
 
 
 def intents(url: str) -> list[Intent]:
-    """All of them, oldest first."""
+    """All intents, oldest first."""
     return _rows(url, class_row(Intent), INTENTS)
 
 
@@ -91,7 +91,7 @@ SELECT at, source, kind, attempt, outcome, http_status, from_state, to_state, fr
 
 
 def evidence(url: str, intent: UUID) -> list[HistoryRow]:
-    """Who saw what of an intent, oldest first."""
+    """The evidence of an intent, oldest first: who saw what."""
     return _rows(url, class_row(HistoryRow), EVIDENCE, intent=intent)
 
 
@@ -103,7 +103,7 @@ SELECT d.reason, d.intent_id AS intent, i.idempotency_key AS key, d.details
 
 
 def dead_letters(url: str) -> list[RecordedDeadLetter]:
-    """The open ones, oldest first."""
+    """The open dead letters, oldest first."""
     return _rows(url, class_row(RecordedDeadLetter), DEAD_LETTERS)
 
 
@@ -113,13 +113,13 @@ SELECT o.*, i.idempotency_key AS key FROM idem.outbox o JOIN idem.intents i ON i
 
 
 def outbox(url: str) -> list[dict[str, Any]]:
-    """The rows of calls that are to be made, asked about or decided, with all their columns and the client's key."""
+    """The rows of calls that are still to be made, asked about or decided, with all columns and the client's key."""
     return _rows(url, dict_row, OUTBOX)
 
 
 @dataclass(frozen=True)
 class Left:
-    """Something that has not come to rest. `due`: seconds until somebody will look at it, negative if it is due."""
+    """Unfinished work. `due`: seconds until a daemon works on it, negative if overdue, None if not planned."""
 
     what: str
     key: str
@@ -151,7 +151,7 @@ SELECT CASE WHEN EXISTS (SELECT FROM idem.lanes l
        SELECT FROM idem.dead_letters d WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL
           AND d.reason IN ('reconcile_exhausted', 'not_settleable', 'partial', 'pending_too_long')))
 UNION ALL
-SELECT 'a proof that nobody has applied', i.idempotency_key, i.operation, 0
+SELECT 'a proof that is not applied', i.idempotency_key, i.operation, 0
   FROM idem.proofs p JOIN idem.intents i ON i.id = p.intent_id
 UNION ALL
 SELECT 'handler ' || w.handler || CASE WHEN w.failures > 0 THEN format(' (failed %%s times)', w.failures) ELSE '' END,
@@ -159,7 +159,7 @@ SELECT 'handler ' || w.handler || CASE WHEN w.failures > 0 THEN format(' (failed
   FROM idem.handler_work w JOIN idem.intents i ON i.id = w.intent_id
  WHERE w.dead_letter_id IS NULL AND w.handler = ANY (%(handlers)s)
 """
-# What does not change while nothing happens.
+# A number that stays the same while nothing happens.
 MOVES = """
 SELECT (SELECT count(*) FROM idem.evidence) + (SELECT count(*) FROM idem.handled_events)
      + (SELECT coalesce(sum(lookups + failures + attempt), 0) FROM idem.outbox)
@@ -168,9 +168,9 @@ SELECT (SELECT count(*) FROM idem.evidence) + (SELECT count(*) FROM idem.handled
 
 
 def left(url: str, handlers: list[str]) -> tuple[list[Left], int]:
-    """What has not come to rest, and a number that is another one after everything that happens.
+    """The unfinished work, and a number that changes whenever something happens.
 
-    At rest is also what an operator has to decide: it stands in a dead letter.
+    Work that an operator must decide is not in it: it has a dead letter.
     """
     ((moves,),) = _rows(url, tuple_row, MOVES)
     return _rows(url, class_row(Left), LEFT, handlers=handlers), int(moves)

@@ -20,26 +20,27 @@ WORDS: Mapping[str, tuple[tuple[Says, ...], type[Outcome]]] = {
     "processing": ((Says.PENDING,), Pending),
     "requires_action": ((Says.ANSWER,), Succeeded),
 }
-"""The bank's statuses, by the rules that read them."""
+"""The bank's statuses, with the rules that read them."""
 
 EVENTS = "/v1/events"
 
 KEY, REFERENCE = "idem-lab-key", "idem-lab-reference"
-"""What a question is made with to see where its words stand."""
+"""The key and the reference of a sample question, to find their places in its request."""
 
 
 class NoLikeness(Exception):
-    """The contract has no answer that means success, or is no declarative one; the text says what to do."""
+    """The contract has no answer that means success, or is not declarative; the text says what to do."""
 
 
 def account_like(name: str, provider: Provider, token: str) -> BankAccount:
-    """An account of the bank that answers orders and look-ups of this provider as its contract reads them.
+    """An account of the bank that answers orders and look-ups of this provider in a form that its contract can read.
 
-    A provider of one's own code is played in the bank's own shape. Raises NoLikeness where that is no success either.
+    For a provider with code of its own the bank answers in its own form. Raises NoLikeness if the contract does not
+    read that as success either.
     """
     contract = provider.contract
     if isinstance(provider, HttpProvider) and _speaks_stripe(provider):
-        # Its events and its account are asked for too, and the bank has a whole API of that kind.
+        # The lab also asks for its events and its account, and the bank imitates that whole API.
         stripe = StripeSettings(default_method="pm_card_visa")
         return BankAccount(name, token, retention=contract.key.retention or None, api=BankApi.STRIPE, stripe=stripe)
     shape = _shape(provider) if isinstance(provider, HttpProvider) else BankShape.own()
@@ -62,7 +63,7 @@ def account_like(name: str, provider: Provider, token: str) -> BankAccount:
 
 
 def _speaks_stripe(provider: HttpProvider) -> bool:
-    """Whether a contract has Stripe's forms and asks Stripe's list of events, as `kind = "stripe"` does."""
+    """Whether a contract has Stripe's form bodies and asks Stripe's list of events, like `kind = "stripe"`."""
     events = provider.event_lookup
     if provider.encoding != "form" or events is None:
         return False
@@ -87,7 +88,7 @@ def _errors(errors: ErrorShape) -> dict[str, Tokens]:
     places = {"code": next(iter(errors.code), None), "message": next(iter(errors.message), None)}
     shape = next(iter(errors.shape), None)
     if shape is not None and not any(at is not None and at[: len(shape)] == shape for at in places.values()):
-        # Nothing else would make the member by which errors are known.
+        # No other member would create the object by which the contract recognises errors.
         places["type"] = shape
     return {member: at for member, at in places.items() if at}
 
@@ -114,7 +115,7 @@ def _said(provider: HttpProvider, rule: Rule) -> StatusWords:
 
 
 def _read(provider: Provider, shape: BankShape, status: str) -> Outcome:
-    """What the contract makes of an order that the bank has answered in this way."""
+    """How the contract reads the bank's answer to an order in this status."""
     own = {"id": "pay_1", "object": "payment", "status": status, "amount": 1, "currency": "eur", "created": 1.0}
     answer = shape.made(own, {}, "pay_1", 201)
     headers = {"content-type": "application/json"}

@@ -24,7 +24,7 @@ SERVER_VARIABLE = "IDEM_TEST_DATABASE_URL"
 def idem_server(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a PostgreSQL on which databases may be created: IDEM_TEST_DATABASE_URL, else the embedded one.
 
-    The embedded one lives below `.idem/test` of pytest's root folder, without fsync, and ends with the last run.
+    The embedded one is in `.idem/test` of pytest's root folder, without fsync, and stops after the last run.
     """
     if url := os.environ.get(SERVER_VARIABLE):
         yield url
@@ -46,16 +46,16 @@ def idem_server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def idem_migrate() -> Callable[[str], None]:
-    """To be overridden: a function that makes your own schema in the empty database whose URL it gets.
+    """Override it: a function that creates your own schema in the empty database whose URL it gets.
 
-    idem's schema is made after it, if yours has not made it already.
+    The plugin creates idem's schema afterwards, unless your function has created it.
     """
     return lambda url: None
 
 
 @pytest.fixture(scope="session")
 def idem_databases(idem_server: str, idem_migrate: Callable[[str], None]) -> Iterator[LabDatabases]:
-    """The template of this run, and its clones."""
+    """The template database of this run, and its clones."""
     try:
         from idem.migrations import runner
         from idem.testing.databases import LabDatabases, NoServer
@@ -84,9 +84,9 @@ def idem_databases(idem_server: str, idem_migrate: Callable[[str], None]) -> Ite
 
 @pytest.fixture
 def idem_database(idem_databases: LabDatabases, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of this test's own database, with your schema and idem's; it is dropped at the end.
+    """The URL of this test's own database, with your schema and idem's; the plugin drops it at the end.
 
-    IDEM_DATABASE_URL names it meanwhile, so that nothing in a test can reach another one by accident.
+    During the test IDEM_DATABASE_URL is this URL, so that nothing in the test can use another database by accident.
     """
     url = idem_databases.clone()
     monkeypatch.setenv("IDEM_DATABASE_URL", url)
@@ -96,7 +96,7 @@ def idem_database(idem_databases: LabDatabases, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def idem_bank() -> Iterator[ScriptedBank]:
-    """A provider on a port of its own that behaves until the test says otherwise, as `idem_bank.act_then_drop()`."""
+    """A provider on its own port that succeeds until the test sets a fault, e.g. with `idem_bank.act_then_drop()`."""
     from idem.testing.scripted import ScriptedBank
 
     with ScriptedBank().in_thread() as bank:

@@ -1,6 +1,6 @@
 """A TCP proxy for faults: it watches traffic, cuts connections, and can be unavailable for a while.
 
-It stands in front of a bank or a PostgreSQL, on loopback only. It changes nothing by itself; the watcher decides.
+It runs in front of a bank or a PostgreSQL, on loopback only. It changes nothing by itself; the watcher decides.
 """
 
 import asyncio
@@ -10,10 +10,11 @@ from typing import Literal, Self, TypeAlias
 
 Direction: TypeAlias = Literal["to_server", "to_client"]
 ProxyVerdict: TypeAlias = Literal["pass", "cut", "swallow"]
-"""What to do with the bytes: hand them on, cut the connection before them, or lose them and keep the line open."""
+"""What to do with the bytes: forward them, cut the connection before them, or drop them and keep the connection open.
+"""
 
 Watcher: TypeAlias = Callable[[int, Direction, bytes], Awaitable[ProxyVerdict] | ProxyVerdict]
-"""Called with the number of the connection, the direction and the bytes, before they are handed on."""
+"""Called with the number of the connection, the direction and the bytes, before they are forwarded."""
 
 
 def pass_all(_connection: int, _direction: Direction, _data: bytes) -> ProxyVerdict:
@@ -24,7 +25,7 @@ def pass_all(_connection: int, _direction: Direction, _data: bytes) -> ProxyVerd
 class Proxy:
     """`async with Proxy(("127.0.0.1", 5432)) as proxy:` then connect to `proxy.host`, `proxy.port`.
 
-    `target` is a (host, port) pair or the path of a Unix socket. `after` is called once bytes were handed on.
+    `target` is a (host, port) pair or the path of a Unix socket. `after` is called after bytes were forwarded.
     """
 
     host = "127.0.0.1"
@@ -48,16 +49,16 @@ class Proxy:
         await self.stop()
 
     async def listen(self) -> None:
-        """Listen; after `stop` on the same port again."""
+        """Listen; after `stop` again on the same port."""
         self._server = await asyncio.start_server(self._accept, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         self._away = False
 
     async def stop(self) -> None:
-        """Refuse new connections, and cut those that stand and those that are just being made."""
+        """Refuse new connections, and cut those that are open or being opened."""
         self._away = True
         if self._server is not None and self._server.sockets:
-            # asyncio loses a connection, open and unread, whose server is closed between its accept and its transport.
+            # asyncio loses an open, unread connection if its server is closed between the accept and the transport.
             asyncio.get_running_loop().remove_reader(self._server.sockets[0].fileno())
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -68,7 +69,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut_all(self) -> None:
-        """Cut every connection without a word (RST)."""
+        """Cut every connection at once (RST)."""
         for writer in list(self._open):
             self._cut(writer)
 
@@ -86,7 +87,7 @@ class Proxy:
             return
         self._open.add(server_writer)
         if self._away or writer.transport.is_closing():
-            # Accepted before the proxy went, or cut while the server was called.
+            # Accepted before the proxy stopped, or cut while it connected to the server.
             self._cut(writer)
             self._cut(server_writer)
             return
@@ -110,7 +111,7 @@ class Proxy:
                 verdict = self.watch(number, direction, data)
                 verdict = verdict if isinstance(verdict, str) else await verdict
                 if verdict == "cut":
-                    # The other side follows when its end is seen.
+                    # The other side closes once it sees the end.
                     self._cut(writer)
                     return
                 if verdict == "swallow":

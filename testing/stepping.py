@@ -7,8 +7,8 @@ from psycopg import AsyncConnection, sql
 from idem.outbox.database.pool import records
 
 KEPT = ("installation", "operations", "api_tokens", "tenant_usage", "tenant_keys", "daemons")
-"""Tables whose times are no due times: hours of a count, marks, when a token was made, heartbeats (whoever lives
-would have given another meanwhile)."""
+"""Tables whose times are not due times: the hours of counts, times of creation and use, heartbeats (a running daemon would
+have given another meanwhile)."""
 
 TIMES = """
 SELECT c.relname::text AS table_name, array_agg(a.attname::text ORDER BY a.attnum) AS columns
@@ -20,7 +20,7 @@ SELECT c.relname::text AS table_name, array_agg(a.attname::text ORDER BY a.attnu
  ORDER BY array_position(%(first)s::text[], c.relname::text), c.relname
 """
 FIRST = ("outbox", "idempotency_keys", "intents", "dead_letters")
-"""The order in which everybody locks, so that nobody who works meanwhile and this one wait for each other."""
+"""The order in which all code locks these tables, so that `advance` and a running daemon do not deadlock."""
 LOCK = "SELECT FROM idem.outbox ORDER BY id FOR UPDATE"
 
 
@@ -29,11 +29,10 @@ WITHOUT_GUARDS = "SET LOCAL session_replication_role = replica"
 
 
 async def advance(connection: AsyncConnection[Any], seconds: float) -> None:
-    """Let `seconds` pass for every row of idem: each of its times moves into the past. By the owner of the tables.
+    """Let `seconds` pass for every row of idem: each of its times moves into the past. Needs the owner of the tables.
 
-    The guards are off while it does, because history is never changed and a quiet time never lowered otherwise. A
-    superuser needs no lock on a table for that, so daemons may run meanwhile. Raises what a lock that another session
-    holds raises.
+    The guards are off meanwhile, because they forbid changes of history and lower quiet times. A superuser needs no
+    lock on a table for that, so daemons may run meanwhile. Raises psycopg's error if another session holds a lock.
     """
     cursor = records(connection)
     async with connection.transaction():

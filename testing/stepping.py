@@ -7,8 +7,8 @@ from psycopg import AsyncConnection, sql
 from idem.outbox.database.pool import records
 
 KEPT = ("installation", "operations", "api_tokens", "tenant_usage", "tenant_keys", "daemons")
-"""Tables whose times are not due times: the hours of counts, times of creation and use, heartbeats (a running daemon would
-have given another meanwhile)."""
+"""Tables whose times are not due times: hours of counts, times of creation and use, heartbeats (running daemons give
+new ones)."""
 
 TIMES = """
 SELECT c.relname::text AS table_name, array_agg(a.attname::text ORDER BY a.attnum) AS columns

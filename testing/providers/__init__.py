@@ -4,7 +4,7 @@
         @pytest.fixture
         def world(self) -> Iterator[World]: ...
 
-It skips what it cannot check in a world, with the reason; it never passes it. See docs/adopt/provider-conformance.md.
+It skips, with the reason, what it cannot check in a world. See docs/adopt/provider-conformance.md.
 """
 
 from idem.outbox.domain.webhook import Signed

@@ -1,4 +1,4 @@
-"""The calls of the suite: each goes through a lane like a daemon's call, over a real socket, and its effects are
+"""The calls of the suite. Each goes through a lane like a daemon's call, over a real socket, and its effects are
 counted.
 
 There is no daemon and no database; `SentCall` holds what a row would hold.
@@ -25,13 +25,13 @@ from idem.testing.providers.world import Fault, World
 Found = TypeVar("Found")
 
 HELD_BACK = frozenset({Fault.STALL, Fault.ACT_LATE})
-"""Faults after which no answer comes: the call waits for `World.patience` only."""
+"""Faults after which no answer comes: the call waits only for `World.patience`."""
 
 EDGE = 1.0
-"""Seconds beyond a horizon, so that a provider which rounds its times has passed it too."""
+"""Seconds to wait beyond a horizon, because a provider may round its times."""
 
 AROUND = 300.0
-"""Seconds by which a time for the provider's list is moved outwards: its clock need not agree with ours."""
+"""Seconds added to a period for the provider's list on both sides: the provider's clock may differ from ours."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,23 @@ class SentCall:
 
     @property
     def word(self) -> str:
-        """The outcome in one word, and what was seen of it."""
+        """The outcome in one word, and what the lane saw of it."""
         why = self.seen.note or self.seen.error
         return f"{name(self.outcome)} (HTTP {self.seen.http_status}{', ' + why if why else ''})"
 
     @property
     def reference(self) -> str | None:
-        """The provider's own, if the outcome has one."""
+        """The provider's reference, if the outcome has one."""
         return getattr(self.outcome, "reference", None)
 
     @property
     def proves(self) -> bool:
-        """Whether the object, or the provider's decision against it, is proven."""
+        """Whether it is proven that the object exists or that the provider decided against it."""
         return isinstance(self.outcome, Succeeded | Pending | Refused)
 
 
 class Calls:
-    """The calls of one test in its world. `heard`: every answer so far, as the lane has passed it on."""
+    """The calls of one test in its world. `heard`: every answer so far, as the lane received it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -76,13 +76,13 @@ class Calls:
         self.heard: list[Response] = []
 
     def over_http(self) -> None:
-        """NotSupported for a provider that a function sends to: its answers are values."""
+        """Raises NotSupported for a provider with its own function (`send=`): its answers are values."""
         applies(not isinstance(self.provider, SendProvider), "a function sends to this provider: no answer of HTTP")
 
-    # What is sent.
+    # Sending.
 
     def freeze(self, key: str, request: ProviderRequest | None = None) -> FrozenRequest:
-        """The bytes of the world's request under a key."""
+        """The frozen request of the world's `request` under a key."""
         return self.provider.freeze(request or self.world.request, key)
 
     def send(
@@ -94,8 +94,8 @@ class Calls:
         request: ProviderRequest | None = None,
         account: Account | None = None,
     ) -> SentCall:
-        """A first send, or with `again` the same bytes once more. A fault is ordered first: NotSupported if it is
-        none of this world's."""
+        """A first send, or with `again` the same bytes once more. It sets the fault first; NotSupported if the world
+        does not have it."""
         key = key or (str(uuid4()) if again is None else again.key)
         frozen = self.freeze(key, request) if again is None else again.frozen
         if fault is not None:
@@ -109,43 +109,43 @@ class Calls:
         return SentCall(key, frozen, outcome, seen, self.world.effects() - before, at, answers)
 
     def made(self) -> SentCall:
-        """A healthy send, which has its effect and is understood."""
+        """A healthy send, which has one effect and whose answer can be read."""
         sent = self.send()
         world_must(sent.made == 1, f"a healthy call had {sent.made} effects by World.effects, not 1 ({sent.word})")
         must(isinstance(sent.outcome, Succeeded | Pending), "outcome", f"a healthy call is read as {sent.word}")
         return sent
 
     def lost(self, fault: str) -> SentCall:
-        """A send that acts and whose answer is of no use."""
+        """A send that acts and whose answer is lost."""
         sent = self.send(fault)
         world_must(sent.made == 1, f"the fault {fault} is to act once, but it had {sent.made} effects")
         return sent
 
     def wait(self, seconds: float) -> None:
-        """Time passes at the provider."""
+        """Let time pass at the provider."""
         if seconds > 0:
             self.world.later(seconds)
             self.passed += seconds
 
     def past_the_horizon(self) -> None:
-        """Whatever was done is sure to be seen by now."""
+        """Wait until look-ups must show every effect."""
         self.wait(self.contract.lookup.horizon and self.contract.lookup.horizon + EDGE)
 
     def never_sent(self) -> SentCall:
-        """A call with a key of its own that nobody made."""
+        """A call with a new key, which is not sent."""
         key = str(uuid4())
         return SentCall(key, self.freeze(key), Ambiguous(), Seen(), 0, time.time() + self.passed)
 
-    # What is asked.
+    # Asking.
 
     def question(self, sent: SentCall, reference: str | None = None) -> Question:
-        """What a row of this send would ask with."""
+        """The question that the row of this send would ask."""
         return Question(
             sent.key, reference, False, sent.at, sent.frozen.method, sent.frozen.path, headers=sent.frozen.headers
         )
 
     def ways(self, sent: SentCall) -> tuple[FrozenRequest, ...]:
-        """The ways to ask about a call whose answer was lost. NotSupported if there are none."""
+        """The ways to ask about a call whose answer was lost. Raises NotSupported if there are none."""
         found = self.provider.questions(self.question(sent))
         applies(bool(found), "lookup: this contract cannot look up a call whose reference is unknown")
         return found
@@ -158,23 +158,23 @@ class Calls:
     def look(
         self, question: Question, way: FrozenRequest, account: Account | None = None
     ) -> tuple[Look, tuple[Response, ...]]:
-        """Ask in this way, all pages of it, and the answers as they came."""
+        """Ask in this way, through all pages; returns the look and the answers."""
         provider = Observed(self.provider, way=way)
         look, _ = self._in_lane(provider, account, lambda lane: lane.ask(question, lease_ends=_lease()))
         return look, tuple(provider.lookups)
 
     def lookups(self, sent: SentCall, account: Account | None = None) -> Iterator[tuple[FrozenRequest, Look]]:
-        """What each of the `ways` shows of a call. NotSupported if there are none."""
+        """What each of the `ways` shows about a call. Raises NotSupported if there are none."""
         for way in self.ways(sent):
             yield way, self.look(self.question(sent), way, account)[0]
 
     def cancel(self, sent: SentCall) -> tuple[Look, Seen]:
-        """Void whatever was sent under the key."""
+        """Cancel the call by its key."""
         question = self.question(sent)
         return self._in_lane(Observed(self.provider), None, lambda lane: lane.cancel(question, lease_ends=_lease()))
 
     def listed(self, since: float, until: float) -> tuple[list[Item], int]:
-        """Everything that the provider's list shows of this time, and on how many pages."""
+        """Everything in the provider's list of this period, and on how many pages."""
         provider = Observed(self.provider)
 
         async def work(lane: Lane) -> list[Item]:
@@ -182,13 +182,11 @@ class Calls:
 
         return self._in_lane(provider, None, work), provider.pages
 
-    # How.
-
     def _through_the_line(self, account: Account) -> Account:
         return account if self.world.line is None else replace(account, origin=self.world.line.url)
 
     def _in_lane(self, provider: Observed, account: Account | None, work: Callable[[Lane], Awaitable[Found]]) -> Found:
-        # A new lane each time: no breaker, no pace and no connection of an earlier call has a part in this one.
+        # A new lane for each call, so that no breaker, pace or connection of an earlier call affects it.
         chosen = self.account if account is None else self._through_the_line(account)
 
         async def run() -> Found:
@@ -209,12 +207,12 @@ def shown(look: Look) -> str:
 
 
 def settles(look: Look) -> bool:
-    """Whether it proves that the provider has the object."""
+    """Whether the look proves that the provider has the object or decided against it."""
     return isinstance(look, Succeeded | Pending | Refused)
 
 
 def around(moments: list[float]) -> tuple[float, float]:
-    """A time for the provider's list that has all of these in it."""
+    """A period for the provider's list that includes all these moments."""
     return min(moments) - AROUND, max(moments) + AROUND
 
 

@@ -1,4 +1,4 @@
-"""Cancel by key: it stops what was sent, and with tombstones also what arrives later."""
+"""Cancel by key: it stops a sent call, and with tombstones also a call that arrives later."""
 
 from idem.outbox.domain.outcomes import Absent, Pending, Refused, Succeeded
 from idem.testing.providers.calls import Calls, settles, shown
@@ -10,7 +10,7 @@ class CancelRules:
     """Rules about `cancel` and `read_cancel`."""
 
     def test_a_cancel_by_key_really_voids(self, calls: Calls) -> None:
-        """An answer was lost, the cancel says that nothing stands: then nothing does."""
+        """After a lost answer: if the cancel says that no effect exists, none does."""
         _cancelling(calls)
         before = calls.world.effects()
         sent = calls.lost(Fault.ACT_THEN_DROP)
@@ -23,7 +23,7 @@ class CancelRules:
         must(left == 0, "cancel_by_key", f"it says {shown(look)}, but {left} effects of the call stand")
 
     def test_a_cancel_of_nothing_is_done_too(self, calls: Calls) -> None:
-        """Whether the request had arrived or not, nothing stands."""
+        """After the cancel no effect exists, whether the request had arrived or not."""
         _cancelling(calls)
         before = calls.world.effects()
         look, seen = calls.cancel(calls.never_sent())
@@ -32,7 +32,7 @@ class CancelRules:
         must(calls.world.effects() == before, "cancel_by_key", "it changed the effects of other calls")
 
     def test_a_cancel_leaves_other_calls_alone(self, calls: Calls) -> None:
-        """Another key's effect stands after it."""
+        """The effect under another key still exists afterwards."""
         _cancelling(calls)
         calls.made()
         before = calls.world.effects()
@@ -40,7 +40,7 @@ class CancelRules:
         must(calls.world.effects() == before, "cancel_by_key", "the cancel of one key voided another one's effect")
 
     def test_a_tombstone_stops_what_arrives_after_the_cancel(self, calls: Calls) -> None:
-        """Cancelled first, sent then: no effect."""
+        """Cancelled first, sent afterwards: no effect."""
         _with_tombstones(calls)
         stranger = calls.never_sent()
         look, seen = calls.cancel(stranger)
@@ -51,7 +51,7 @@ class CancelRules:
         must(not isinstance(late.outcome, Succeeded | Pending), "cancel_by_key.tombstones", message)
 
     def test_a_tombstone_stops_what_is_being_worked_on(self, calls: Calls) -> None:
-        """Sent, cancelled while the provider is at it, and then acted upon: no effect."""
+        """Sent, and cancelled before the provider acts: no effect."""
         _with_tombstones(calls)
         before = calls.world.effects()
         sent = calls.send(Fault.ACT_LATE)

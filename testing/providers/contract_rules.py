@@ -1,4 +1,4 @@
-"""The contract itself: mistakes that start-up refuses, and times that contradict each other."""
+"""The contract itself: mistakes that fail at start-up, and times that contradict each other."""
 
 from datetime import UTC, datetime
 
@@ -31,13 +31,13 @@ class ContractRules:
         must(not errors, "contract", "; ".join(errors))
 
     def test_a_healthy_call_fits_into_the_deadline(self, calls: Calls) -> None:
-        """With room: what takes longer than the deadline is unknown every time."""
+        """It takes less than half of the deadline: a call that takes longer than the deadline is unknown every time."""
         sent = calls.made()
         took, deadline = sent.seen.elapsed or 0.0, calls.contract.deadline
         must(took < deadline / 2, "deadline", f"a healthy call took {took:.1f} s, and is given up after {deadline:g} s")
 
     def test_keys_are_remembered_for_longer_than_a_call_may_fly(self, calls: Calls) -> None:
-        """Else a replay could arrive after the provider has forgotten the key."""
+        """Otherwise a replay could arrive after the provider has forgotten the key."""
         contract = calls.world.provider.contract
         applies(contract.replays, "key: nothing is ever sent again under a key")
         message = f"{contract.key.margin:g} s are kept away from its end, less than a call may be on its way"
@@ -46,7 +46,7 @@ class ContractRules:
         must(contract.schedule[0] < contract.replay_window, "schedule", message)
 
     def test_what_is_final_stays_so(self, calls: Calls) -> None:
-        """Asked again after the horizon, an object that was called final still is."""
+        """After the horizon an object that was read as final is still read as final."""
         applies(calls.contract.lookup.by_id, "lookup.by_id is not there")
         sent = calls.made()
         final = isinstance(sent.outcome, Succeeded) and not sent.outcome.interim

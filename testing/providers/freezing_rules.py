@@ -14,27 +14,27 @@ from idem.testing.providers.calls import Calls
 from idem.testing.providers.errors import applies, must, world_must
 
 SHORTEST_SECRET = 4
-"""Characters. A shorter word may stand in a request by chance."""
+"""Characters. A shorter secret may be in a request by chance."""
 
 
 class FreezingRules:
     """Rules about `Provider.freeze`."""
 
     def test_freezing_again_gives_the_same_bytes(self, calls: Calls) -> None:
-        """A replay sends what was stored; what accept rendered twice must not differ either."""
+        """A replay sends the stored bytes, and accept must also render the same bytes if it renders twice."""
         key = str(uuid4())
         first = calls.freeze(key)
         again = calls.freeze(key, copy.deepcopy(calls.world.request))
         must(first == again, "freeze", "the same request was frozen to other bytes the second time")
 
     def test_nothing_but_the_key_differs_between_two_calls(self, calls: Calls) -> None:
-        """Else a request is made of a clock or of chance, and a replay of it is another request to the provider."""
+        """Otherwise it depends on a clock or on chance, and a replay is a different request to the provider."""
         one, other = str(uuid4()), str(uuid4())
         first, second = calls.freeze(one), calls.freeze(other)
         must(_with(first, one, other) == second, "freeze", "two keys give requests that differ in more than the key")
 
     def test_the_key_travels_where_the_contract_says(self, calls: Calls) -> None:
-        """Header or body field, whole and once."""
+        """In a header or a body field, complete and once."""
         key = str(uuid4())
         rule, frozen = calls.contract.key, calls.freeze(key)
         applies(rule.carrier != "none", "key.carrier is none: no key is carried")
@@ -51,7 +51,7 @@ class FreezingRules:
             must(found == [key], "key.name", f"the member {rule.name} carries {found or 'nothing'} instead of the key")
 
     def test_no_credential_is_frozen(self, calls: Calls) -> None:
-        """Frozen requests are stored; credentials are added when sending."""
+        """Frozen requests are stored; idem adds credentials when it sends."""
         frozen = calls.freeze(str(uuid4()))
         named = sorted(CREDENTIALS & {name.lower() for name in frozen.headers})
         must(not named, "headers", f"a frozen request carries {', '.join(named)}")
@@ -77,7 +77,7 @@ class FreezingRules:
 
 
 def _with(frozen: FrozenRequest, key: str, other: str) -> FrozenRequest:
-    """The request with another key in all its places."""
+    """The same request with another key in all places."""
     headers = {name: text.replace(key, other) for name, text in frozen.headers.items()}
     body = frozen.body.replace(key.encode(), other.encode())
     return FrozenRequest(frozen.method, frozen.path.replace(key, other), headers, body)

@@ -1,4 +1,4 @@
-"""An HTTP proxy with faults in front of a provider's sandbox; it needs no support by the provider."""
+"""An HTTP proxy with faults in front of a provider's sandbox; it needs no support from the provider."""
 
 import asyncio
 import ssl
@@ -31,27 +31,27 @@ INSTEAD: Final = {
     "proxy_page": WireReply(403, PAGE, HTML),
     "503": WireReply(503, b"upstream unavailable", TEXT),
 }
-"""What is answered by the line alone, and the provider gets nothing."""
+"""The line's own answers; the provider receives nothing."""
 AFTERWARDS: Final = {
     "act_then_drop": AnswerFault.DROPPED,
     "stall": AnswerFault.STALLED,
     "act_late": AnswerFault.STALLED,
     "cut_body": AnswerFault.CUT,
 }
-"""What becomes of the provider's answer."""
+"""How the provider's answer is delivered."""
 HELD_BACK: Final = frozenset({"host", "content-length", "connection", "accept-encoding", "transfer-encoding"})
 LARGEST_BODY: Final = 1 << 26
 IDLE_SECONDS: Final = 75.0
 
 ProxyAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 Rewrite: TypeAlias = Callable[[str, str, ProxyAnswer], ProxyAnswer]
-"""What becomes of an answer: method and target of the request, and the answer as the provider gave it."""
+"""Changes an answer. It gets the method and target of the request, and the provider's answer."""
 
 
 class Line:
-    """`with Line("https://sandbox.example") as line:` forwards what comes to `line.url`, until `next` says otherwise.
+    """`with Line("https://sandbox.example") as line:` forwards requests to `line.url`, until `next` sets a fault.
 
-    Loopback only. `rewrite` may change every answer on its way. What it cannot forward is answered 502.
+    Loopback only. `rewrite` may change every answer. If the line cannot forward a request, it answers 502.
     """
 
     def __init__(self, target: str, rewrite: Rewrite | None = None) -> None:
@@ -67,11 +67,11 @@ class Line:
         return f"http://127.0.0.1:{self._server.port}"
 
     def next(self, fault: str, *, late: float = 2.0) -> None:
-        """Let the next request that is no GET meet this fault; `late`: seconds after which `act_late` acts."""
+        """Set the fault of the next request that is not a GET; `late`: seconds after which `act_late` acts."""
         self._writes.append((fault, late))
 
     def next_look(self, fault: str) -> None:
-        """The same for the next GET."""
+        """Set the fault of the next GET."""
         self._lookups.append((fault, 0.0))
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class Line:
         self._background.close()
 
     async def handle(self, incoming: Incoming) -> WireReply:
-        """Forward a request, or play the fault that is due."""
+        """Forward a request, or play the fault that was set."""
         due = self._lookups if incoming.method in ("GET", "HEAD") else self._writes
         fault, late = due.popleft() if due else ("", 0.0)
         if fault in INSTEAD:
@@ -100,7 +100,7 @@ class Line:
         return WireReply(status, body, kept, AFTERWARDS.get(fault, AnswerFault.WHOLE))
 
     async def cut(self, incoming: Incoming) -> None:
-        """A request that broke off is not forwarded."""
+        """Does nothing: an incomplete request is not forwarded."""
 
     async def _forwarded(self, incoming: Incoming) -> ProxyAnswer:
         headers = {name: text for name, text in incoming.headers.items() if name not in HELD_BACK}
@@ -117,5 +117,5 @@ class Line:
 
 @cache
 def tls() -> ssl.SSLContext:
-    """One for all: loading the certificates takes longer than a call."""
+    """One context for all: loading the certificates takes longer than a call."""
     return ssl_context()

@@ -10,7 +10,7 @@ class ListingRules:
     """Rules about `listing` and `read_listing`."""
 
     def test_the_list_shows_what_was_made(self, calls: Calls) -> None:
-        """After the horizon, with the reference of the answer, and as the answer said it."""
+        """After the horizon the list has the object, with the answer's reference and a state that a rule reads."""
         _listed(calls)
         sent = calls.made()
         calls.past_the_horizon()
@@ -33,7 +33,7 @@ class ListingRules:
             )
 
     def test_the_list_shows_others_as_others(self, calls: Calls) -> None:
-        """What somebody else made in the account is not this deployment's."""
+        """An object of another program in the account is not this deployment's."""
         _listed(calls)
         sent = calls.made()
         known = {each.reference for each in _items(calls, [sent.at])}
@@ -46,7 +46,7 @@ class ListingRules:
             must(not each.ours and each.key != sent.key, "mark", message)
 
     def test_the_list_goes_on_to_its_end(self, calls: Calls) -> None:
-        """One object more than a page holds: all are there, on more than one page."""
+        """With one object more than a page holds, the list has all of them, on more than one page."""
         _listed(calls)
         if calls.world.page_size is None:
             raise NotSupported("World.page_size is not said: how many objects the list shows on one page")
@@ -60,7 +60,7 @@ class ListingRules:
         must(not missing, "list.page", f"{len(missing)} of {len(sent)} objects are on none of its {pages} pages")
 
     def test_the_list_keeps_to_its_time(self, calls: Calls) -> None:
-        """What was made later is not in it, or says when it was made."""
+        """An object that was made later is not in the list, or the list says when it was made."""
         _listed(calls)
         sent = calls.made()
         calls.past_the_horizon()

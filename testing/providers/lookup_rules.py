@@ -11,7 +11,7 @@ class LookupRules:
     """Rules about `questions` and `read_look`."""
 
     def test_a_foreign_key_is_never_found(self, calls: Calls) -> None:
-        """With other objects there: a provider that ignores the query shows somebody else's."""
+        """With other objects at the provider, because a provider that ignores the query shows another call's object."""
         calls.made()
         calls.made()
         calls.past_the_horizon()
@@ -21,7 +21,7 @@ class LookupRules:
             must(not settles(look), "lookup", message)
 
     def test_a_key_that_was_never_sent_is_absent(self, calls: Calls) -> None:
-        """Else no call that never arrived could ever be settled by asking."""
+        """Otherwise no look-up could ever settle a call that did not arrive."""
         calls.made()
         calls.past_the_horizon()
         stranger = calls.never_sent()
@@ -29,7 +29,7 @@ class LookupRules:
             must(isinstance(look, Absent), "lookup", f"{way.path} says {shown(look)} for a key that was never sent")
 
     def test_by_id_shows_the_same_object(self, calls: Calls) -> None:
-        """Found by the reference of the answer: the same reference, and no less than the answer said."""
+        """A look-up by the answer's reference shows the same reference, and proves at least as much as the answer."""
         applies(calls.contract.lookup.by_id, "lookup.by_id is not there")
         sent = calls.made()
         reference = sent.reference
@@ -54,7 +54,7 @@ class LookupRules:
             must(not settles(look), "lookup.by_id", message)
 
     def test_a_look_up_never_makes_a_success_of_a_refusal(self, calls: Calls) -> None:
-        """It may show the refused object, or nothing."""
+        """The look-up may show the refused object, or nothing."""
         sent = calls.send(Fault.DECLINE)
         world_must(sent.made == 0, "the fault decline had an effect")
         calls.past_the_horizon()
@@ -63,7 +63,7 @@ class LookupRules:
             must(not isinstance(look, Succeeded | Pending), "outcome", message)
 
     def test_a_look_up_shows_what_is_pending(self, calls: Calls) -> None:
-        """What the provider is working on is there: with the reference of the answer, and absent in no case."""
+        """The look-up shows a call that the provider is working on, with the answer's reference; it is never absent."""
         sent = calls.send(Fault.PENDING)
         calls.past_the_horizon()
         for way, look in calls.lookups(sent):
@@ -73,7 +73,7 @@ class LookupRules:
             must(same, "object.reference", f"{message}, which was answered with {sent.reference}")
 
     def test_lookups_have_no_effect(self, calls: Calls) -> None:
-        """A question is only a question."""
+        """Asking changes nothing at the provider."""
         sent = calls.made()
         before = calls.world.effects()
         for way in calls.provider.questions(calls.question(sent, sent.reference)):
@@ -83,7 +83,7 @@ class LookupRules:
 
 
 def _other(reference: str) -> str:
-    """A reference of the same form that names nothing."""
+    """A reference of the same form that names no object."""
     if reference.isdecimal():
         return str(int(reference) + 10**9)
     end = reference[-6:]

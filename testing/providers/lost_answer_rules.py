@@ -1,4 +1,4 @@
-"""Lost answers: ambiguous, then settled with the same object in every way that the contract promises."""
+"""Lost answers: they are ambiguous, then every way that the contract promises settles them with the same object."""
 
 import time
 from typing import Final
@@ -18,17 +18,17 @@ NEVER_ACTED = (Fault.DROP_BEFORE_ACTING, Fault.TOO_MANY_REQUESTS, Fault.UNAVAILA
 
 
 class LostAnswerRules:
-    """Rules about calls whose answer did not come."""
+    """Rules about calls whose answer was lost."""
 
     @pytest.mark.parametrize("fault", LOST)
     def test_a_lost_answer_is_ambiguous(self, calls: Calls, fault: Fault) -> None:
-        """The effect stands, and the answer says nothing: neither a success nor "not executed"."""
+        """The effect exists, and the answer proves nothing: neither success nor "not executed"."""
         sent = calls.lost(fault)
         must(isinstance(sent.outcome, Ambiguous), "outcome", f"after {fault} the call is read as {sent.word}")
 
     @pytest.mark.parametrize("fault", LOST)
     def test_a_lost_answer_is_settled_by_a_replay(self, calls: Calls, fault: Fault) -> None:
-        """The same bytes again: the object, and no second effect."""
+        """The same bytes sent again return the object, without a second effect."""
         applies(calls.contract.replays, f'key.replay is "{calls.contract.key.replay}": nothing is sent again')
         sent = calls.lost(fault)
         again = calls.send(again=sent)
@@ -42,7 +42,7 @@ class LostAnswerRules:
 
     @pytest.mark.parametrize("fault", LOST)
     def test_a_lost_answer_is_settled_by_each_look_up(self, calls: Calls, fault: Fault) -> None:
-        """After the horizon every way to ask shows the object, and all of them the same."""
+        """After the horizon every way to ask shows the object, and all show the same one."""
         sent = calls.lost(fault)
         calls.past_the_horizon()
         found: dict[str, str | None] = {}
@@ -57,7 +57,9 @@ class LostAnswerRules:
             must({again.reference} == set(found.values()), "lookup", message)
 
     def test_a_stalled_call_ends_at_its_deadline(self, calls: Calls) -> None:
-        """Whoever makes the call: what goes on behind its back might send after its row was given to others."""
+        """Also if a function makes the call: work that continues after the deadline might send after another daemon has
+        the row.
+        """
         began = time.monotonic()
         calls.lost(Fault.STALL)
         took, deadline = time.monotonic() - began, min(calls.world.patience, calls.contract.deadline)
@@ -66,7 +68,7 @@ class LostAnswerRules:
 
     @pytest.mark.parametrize("fault", NEVER_ACTED)
     def test_what_never_acted_is_no_proof_and_not_found(self, calls: Calls, fault: Fault) -> None:
-        """After the horizon every way to ask says that there is nothing."""
+        """The call proves nothing, and after the horizon every way to ask shows that there is no object."""
         sent = calls.send(fault)
         world_must(sent.made == 0, f"the fault {fault} is not to act, but it had {sent.made} effects")
         must(not sent.proves, "outcome", f"after {fault}, which did nothing, the call is read as {sent.word}")
@@ -79,7 +81,7 @@ class LostAnswerRules:
             must(isinstance(look, Absent), "lookup", message)
 
     def test_a_cached_failure_is_not_replayed_for_ever(self, calls: Calls) -> None:
-        """A 500 that the key keeps: the replay gets it again, and has no effect; the contract may call it cached."""
+        """The key keeps a 500: the replay gets it again and has no effect; the contract may read it as cached."""
         applies(calls.contract.replays, "key: nothing is ever sent again under a key")
         sent = calls.send(Fault.ERROR_CACHED)
         world_must(sent.made == 0, "the fault 500_cached had an effect")
@@ -90,7 +92,7 @@ class LostAnswerRules:
         must(isinstance(again.outcome, Ambiguous), "outcome", f"a 500 that came again is read as {again.word}")
 
     def test_what_acts_late_is_found_in_the_end(self, calls: Calls) -> None:
-        """Not a proof of anything when it was sent, and there after `late` and the horizon."""
+        """The send proves nothing, and the effect is found after `late` and the horizon."""
         late = calls.world.late
         must(late <= calls.contract.flight_limit, "flight_limit", f"a request may still be acted upon after {late} s")
         sent = calls.send(Fault.ACT_LATE)
@@ -101,7 +103,7 @@ class LostAnswerRules:
             must(settles(look), "lookup", f"{way.path} says {shown(look)} about an effect that came late")
 
     def test_a_lost_answer_can_be_settled_at_all(self, calls: Calls) -> None:
-        """By a replay, a look-up, a cancel or an event; or the contract says who decides."""
+        """By a replay, a look-up, a cancel or an event; otherwise the contract says who decides."""
         contract = calls.contract
         ways = contract.replays, contract.lookup.possible, contract.events, contract.cancel is not None
         if not any(ways):

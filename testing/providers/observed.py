@@ -1,4 +1,4 @@
-"""A provider that records every answer, and can be accelerated or asked in one way only."""
+"""A provider that records every answer, and can have a shorter deadline or only one way to ask."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,10 +9,11 @@ from idem.outbox.domain.provider import Page, Provider, Question
 
 
 class Observed:
-    """Passes everything on to the provider, and counts as one of its kind (`isinstance`), so that lanes call it alike.
+    """Forwards everything to the provider, and looks like one of its class (`isinstance`), so that lanes treat it
+    alike.
 
-    `answers` are those to writes, `lookups` those to questions, `heard` both, and those to cancels and lists.
-    `deadline`: seconds for a call, instead of the contract's. `way`: the only one of its questions that is asked.
+    `answers` are the answers to writes, `lookups` those to questions; `heard` has both, and those to cancels and lists.
+    `deadline`: seconds for a call, if shorter than the contract's. `way`: the only question that is asked.
     """
 
     def __init__(self, provider: Provider, *, deadline: float | None = None, way: FrozenRequest | None = None) -> None:

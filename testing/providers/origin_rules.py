@@ -1,4 +1,4 @@
-"""The origin of an answer: if the contract names a header of the provider's answers, each must carry it."""
+"""The origin of an answer: if the contract names a header of the provider's answers, each must have it."""
 
 import time
 from contextlib import suppress
@@ -18,15 +18,15 @@ ITS_OWN: Final = (
     Fault.DECLINE, Fault.REFUSED_REQUEST, Fault.PENDING, Fault.REQUIRES_ACTION, Fault.TOO_MANY_REQUESTS,
     Fault.UNAVAILABLE, Fault.IN_FLIGHT, Fault.ERROR_AFTER_ACTING, Fault.ERROR_CACHED,
 )  # fmt: skip
-"""Faults that the provider answers itself."""
+"""Faults that the provider itself answers."""
 
 
 class OriginRules:
-    """Rules about `answers_carry`; a contract without it is not asked."""
+    """Rules about `answers_carry`; contracts without it skip them."""
 
     def test_every_answer_to_a_call_carries_the_header(self, calls: Calls) -> None:
-        """A success, a repeated send, wrong credentials, and each answer that the world can show: one that lacks the
-        header would count as nobody's."""
+        """Success, a repeated send, wrong credentials, and each answer that the world can show: idem would not accept
+        an answer without the header as the provider's."""
         _must_carry(calls)
         first = calls.send()
         calls.send(again=first)
@@ -54,7 +54,7 @@ class OriginRules:
 
     @pytest.mark.parametrize("fault", [Fault.PROXY_PAGE, Fault.GATEWAY_PAGE])
     def test_an_answer_without_the_header_proves_nothing(self, calls: Calls, fault: Fault) -> None:
-        """What something in between says of a call and of a question, whatever its status."""
+        """The answer of a proxy to a call and to a question, whatever its status."""
         _must_carry(calls)
         sent = calls.send(fault)
         must(isinstance(sent.outcome, Ambiguous), "answers_carry", f"{fault} is read as {sent.word}")

@@ -16,14 +16,14 @@ from idem.testing.providers.errors import must, world_must
 from idem.testing.providers.world import Fault
 
 OF_THE_LINE: Final = frozenset({405, 411, 421, 426, 428, 431, 501, 505, 511})
-"""Statuses of whoever stands in between, which say that a request as such went no further: `NotExecuted(config)`."""
+"""Statuses with which a proxy says that it did not forward the request: `NotExecuted(config)`."""
 
 
 class ReadingRules:
     """Rules about `classify`, `read_look`, `next_page`, `read_cancel`, `read_listing` and `read_events`."""
 
     def test_reading_never_raises(self, calls: Calls) -> None:
-        """Every answer that a socket can bring has an outcome, the same one each time."""
+        """Every answer that can arrive over a socket has an outcome, and always the same one."""
         sent = calls.made()
         question, asked = _asked(calls, sent)
 
@@ -45,7 +45,7 @@ class ReadingRules:
         answers.for_each(look, tuple(each.body for each in sent.answers))
 
     def test_a_cut_answer_proves_nothing(self, calls: Calls) -> None:
-        """Of a real answer every beginning is read, as the line was cut there, and as if it ended there."""
+        """Every prefix of a real answer, both as a truncated answer and as a complete one."""
         calls.over_http()
         sent = calls.made()
         world_must(bool(sent.answers), "a healthy call showed no answer")
@@ -58,7 +58,7 @@ class ReadingRules:
             must(isinstance(found, Ambiguous), "outcome", where)
 
     def test_a_cut_look_proves_nothing(self, calls: Calls) -> None:
-        """The same of the answer to a question: neither there nor absent."""
+        """The same for the answer to a question: a part of it shows neither an object nor an absence."""
         calls.over_http()
         sent = calls.made()
         calls.past_the_horizon()
@@ -73,7 +73,7 @@ class ReadingRules:
                 must(isinstance(found, CouldNotAsk), "lookup", message)
 
     def test_a_proxys_page_proves_nothing(self, calls: Calls) -> None:
-        """A page that is not the provider's, under every status: no proof, no refusal, no absence."""
+        """A proxy's page, under every status: no proof, no refusal, no absence."""
         sent = calls.made()
         question, asked = _asked(calls, sent)
         for status in answers.STATUSES:
@@ -92,7 +92,7 @@ class ReadingRules:
 
     @pytest.mark.parametrize("fault", [Fault.PROXY_PAGE, Fault.GATEWAY_PAGE])
     def test_a_page_on_the_line_proves_nothing(self, calls: Calls, fault: Fault) -> None:
-        """The same as it comes over a socket; a gateway's 502 may stand for an effect."""
+        """The same over a socket. After a gateway's 502 the effect may exist."""
         sent = calls.send(fault)
         acts = fault is Fault.GATEWAY_PAGE
         world_must(sent.made == acts, f"the fault {fault} had {sent.made} effects")
@@ -101,7 +101,7 @@ class ReadingRules:
 
     @pytest.mark.parametrize("fault", ["503", "429", "proxy_page", "cut_body"])
     def test_a_question_that_fails_is_no_absence(self, calls: Calls, fault: str) -> None:
-        """Else a provider in trouble "says" that it has nothing, and the call is made again."""
+        """Otherwise a provider in trouble would "say" that it has nothing, and idem would make the call again."""
         sent = calls.made()
         calls.past_the_horizon()
         for way in calls.ways(sent):
@@ -111,7 +111,7 @@ class ReadingRules:
             must(isinstance(look, CouldNotAsk), "lookup", message)
 
     def test_what_is_absent_is_not_absent_in_the_answer_to_a_write(self, calls: Calls) -> None:
-        """`Absent` is the word of a look-up alone."""
+        """Only a look-up can show `Absent`."""
         calls.over_http()
         calls.made()
         sent = calls.never_sent()
@@ -124,7 +124,7 @@ class ReadingRules:
 
 
 def settles_write(outcome: Outcome) -> bool:
-    """Whether an outcome claims that the effect exists, or was decided against."""
+    """Whether an outcome says that the effect exists, or that the provider decided against it."""
     return not isinstance(outcome, Ambiguous | NotExecuted)
 
 
@@ -140,7 +140,7 @@ def _beginnings(whole: Response) -> list[Response]:
 
 def _is_modest(outcome: Outcome, status: int) -> bool:
     if isinstance(outcome, NotExecuted):
-        # Of a 4xx it says that our call was not let through, never that the provider refused it.
+        # A 4xx then means that something stopped our call, never that the provider refused it.
         return outcome.why in ("config", "throttled") and (400 <= status < 500 or status in OF_THE_LINE)
     return isinstance(outcome, Ambiguous) and not outcome.cached
 

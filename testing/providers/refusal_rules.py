@@ -34,14 +34,14 @@ class RefusalRules:
     """Rules about refusals, and which outcomes this world can show."""
 
     def test_wrong_credentials_are_a_mistake_of_the_configuration(self, calls: Calls) -> None:
-        """Never a refusal: that would complete every key of an hour with our own mistake."""
+        """Never a refusal: one wrong setting of ours would complete every key with an error."""
         sent = calls.send(account=calls.world.stranger())
         world_must(sent.made == 0, "a call with wrong credentials had an effect")
         message = f"a call with wrong credentials is read as {sent.word}, not as not_executed:config"
         must(sent.outcome == NotExecuted("config"), "outcome", message)
 
     def test_wrong_credentials_find_nothing_and_prove_nothing(self, calls: Calls) -> None:
-        """A question with them could not be asked; "not found" would be an absence."""
+        """A question with wrong credentials could not be asked; reading "not found" would be an absence."""
         sent, stranger = calls.made(), calls.world.stranger()
         calls.past_the_horizon()
         for way, look in calls.lookups(sent, stranger):
@@ -49,7 +49,7 @@ class RefusalRules:
             must(isinstance(look, CouldNotAsk), "lookup", message)
 
     def test_throttling_is_what_the_contract_says(self, calls: Calls) -> None:
-        """throttles_before_execution: nothing was done. Without it a 429 is ambiguous."""
+        """With throttles_before_execution a throttled call has no effect. Without it a 429 is ambiguous."""
         sent = calls.send(Fault.TOO_MANY_REQUESTS)
         must(not sent.proves, "outcome", f"a 429 is read as {sent.word}")
         if calls.contract.throttles_before_execution:
@@ -59,21 +59,21 @@ class RefusalRules:
         must(sent.made == 0 or isinstance(sent.outcome, Ambiguous), "outcome", message)
 
     def test_a_decline_is_a_refusal_without_an_effect(self, calls: Calls) -> None:
-        """The provider's decision: an answer, and final."""
+        """The provider's decision is an answer, and final."""
         sent = calls.send(Fault.DECLINE)
         world_must(sent.made == 0, "the fault decline had an effect")
         must(isinstance(sent.outcome, Refused), "outcome", f"a declined call is read as {sent.word}")
 
     @pytest.mark.parametrize("shown_as", SHOWN_BY)
     def test_an_outcome_that_the_world_can_show(self, calls: Calls, shown_as: str) -> None:
-        """One test for each outcome: those that are skipped could not be shown here, and are checked by nothing."""
+        """One test for each outcome. A skipped one could not be shown here, so nothing checks it."""
         fault, kinds = SHOWN_BY[shown_as]
         sent = calls.send(fault)
         must(isinstance(sent.outcome, kinds), "outcome", f"what {fault} shows is read as {sent.word}")
         _is_no_lie(sent.outcome, sent.made, fault)
 
     def test_further_statuses_are_sorted(self, calls: Calls) -> None:
-        """Each that the world can show besides: final, answer, pending or refused, but never ambiguous."""
+        """The world's further statuses are read as final, answer, pending or refused, never as ambiguous."""
         applies(bool(calls.world.further), "World.further names no further statuses")
         unsorted = []
         for fault in calls.world.further:

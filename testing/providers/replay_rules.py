@@ -14,7 +14,7 @@ class ReplayRules:
     """Rules about healthy sends, refusals and replays."""
 
     def test_a_healthy_call_has_one_effect_and_a_reference(self, calls: Calls) -> None:
-        """And a second call under another key has another one: what the world counts are effects."""
+        """A second call under another key has another effect, so the world counts effects."""
         first, second = calls.made(), calls.made()
         if calls.contract.lookup.by_id:
             must(first.reference is not None, "object.reference", "the answer has none, so by_id can never be asked")
@@ -23,7 +23,7 @@ class ReplayRules:
             must(first.reference != second.reference, "object.reference", message)
 
     def test_a_second_send_under_one_key_does_what_replay_says(self, calls: Calls) -> None:
-        """stored, current, success_only: one effect, the same object. none: two effects."""
+        """stored, current, success_only: one effect and the same object. none: two effects."""
         first = calls.made()
         again = calls.send(again=first)
         replay = calls.contract.key.replay
@@ -39,7 +39,7 @@ class ReplayRules:
             must(again.outcome == first.outcome, "key.replay", message)
 
     def test_a_second_send_after_a_refusal_does_what_replay_says(self, calls: Calls) -> None:
-        """stored and current: the refusal again. success_only: the effect is tried anew."""
+        """stored and current: the same refusal. success_only: the provider tries again."""
         replay = calls.contract.key.replay
         applies(replay != "none", 'key.replay is "none": nothing is promised')
         first = calls.send(Fault.DECLINE)
@@ -54,7 +54,7 @@ class ReplayRules:
         must(isinstance(again.outcome, Refused), "key.replay", message)
 
     def test_another_request_under_the_key_has_no_effect(self, calls: Calls) -> None:
-        """A key stands for one request; a provider that carries out the second one knows no keys."""
+        """A key identifies one request; a provider that executes the second request does not honour keys."""
         applies(calls.contract.key.replay in ANSWERS_AGAIN, 'key.replay is "none": nothing is promised')
         if calls.world.another is None:
             raise NotSupported("World.another is not there: a second request, which differs from the first")
@@ -65,7 +65,7 @@ class ReplayRules:
         must(other.made == 0, "key.replay", "another request under a used key was carried out")
 
     def test_the_key_is_remembered_to_the_end_of_the_window(self, calls: Calls) -> None:
-        """Up to retention - margin a replay is started; until margin has passed it may still arrive."""
+        """A replay starts until retention - margin; it may arrive until the margin has passed."""
         applies(calls.contract.replay_window > 0, "key: there is no window in which a replay would be sent")
         first = calls.made()
         calls.wait(calls.contract.key.retention - min(60.0, calls.contract.key.margin / 2))
@@ -74,7 +74,7 @@ class ReplayRules:
 
     @pytest.mark.parametrize("replay", ["again", "not again"])
     def test_a_send_while_the_first_is_worked_on_has_no_second_effect(self, calls: Calls, replay: str) -> None:
-        """The first acts late; a replay meanwhile (or none) leaves one effect in all."""
+        """The first send acts late; with or without a replay meanwhile there is one effect."""
         applies(replay == "not again" or calls.contract.replays, "key: nothing is ever sent again under a key")
         before = calls.world.effects()
         first = calls.send(Fault.ACT_LATE)

@@ -34,17 +34,17 @@ class ProviderConformance(
 ):
     """Each test states one rule, over a real socket, and without a database.
 
-    A failure names the setting of the contract that promises too much. What this world cannot show, or this contract
-    does not promise, is skipped with its reason: what was skipped was checked by nothing.
+    A failure names the setting of the contract that promises too much. If this world cannot show something, or this
+    contract does not promise it, the test is skipped with the reason: nothing has checked it.
     """
 
     @pytest.fixture
     def world(self) -> Iterator[World]:
-        """To be overridden: the provider's sandbox or double, and the switch for its faults, new for each test."""
+        """Override it: the provider's sandbox or double, and the switch for its faults, new for each test."""
         pytest.fail("give your subclass of ProviderConformance a fixture `world`", pytrace=False)
         yield
 
     @pytest.fixture
     def calls(self, world: World) -> Calls:
-        """The calls of one test, to its world."""
+        """The calls of one test in its world."""
         return Calls(world)

@@ -11,14 +11,14 @@ from idem.testing.providers.errors import NotSupported, applies, must, world_mus
 from idem.testing.providers.world import Fault
 
 FLIPS = 200
-"""Bytes of a delivery that are changed one after the other."""
+"""How many bytes of a delivery are changed, one after another."""
 
 
 class WebhookRules:
     """Rules about `webhook` and `read_events`."""
 
     def test_a_delivery_of_the_provider_is_verified(self, calls: Calls) -> None:
-        """By one of the secrets of the account, as it came."""
+        """With one of the account's secrets, and without a change."""
         webhook, secrets, deliveries = _delivered(calls)
         for delivery in deliveries:
             try:
@@ -29,7 +29,7 @@ class WebhookRules:
             must(events is not None, "webhook", "a verified delivery cannot be read")
 
     def test_a_changed_delivery_is_not_verified(self, calls: Calls) -> None:
-        """One byte of its body is another one. A change that says the same (where only some members are signed) may
+        """One byte of its body is changed. If only some members are signed, a change without a different meaning may
         pass."""
         webhook, secrets, deliveries = _delivered(calls)
         whole = _meaning(calls, deliveries[-1].body)
@@ -38,20 +38,20 @@ class WebhookRules:
                 must(False, "webhook", f"a delivery with another byte is verified: {changed.body[:200]!r}")
 
     def test_a_delivery_under_another_secret_is_not_verified(self, calls: Calls) -> None:
-        """Nor one that nobody has signed, nor without a secret."""
+        """Nor without any secret."""
         webhook, secrets, deliveries = _delivered(calls)
         others = tuple(bytes([each[0] ^ 1]) + each[1:] for each in secrets)
         must(not _verifies(webhook, deliveries[-1], others), "webhook", "a delivery is verified by another secret")
         must(not _verifies(webhook, deliveries[-1], ()), "webhook", "a delivery is verified without any secret")
 
     def test_a_bare_body_is_not_verified(self, calls: Calls) -> None:
-        """The headers of the signature are gone."""
+        """A delivery without the headers of the signature."""
         webhook, secrets, deliveries = _delivered(calls)
         if _verifies(webhook, replace(deliveries[-1], headers=()), secrets):
             raise NotSupported("this scheme signs in the body")
 
     def test_an_event_names_the_call_and_says_what_its_answer_said(self, calls: Calls) -> None:
-        """Our key where the contract says that events can settle; the same object, and the same end."""
+        """It has our key, if the contract says that events can settle, and the same object and end as the answer."""
         _hearing(calls)
         sent = calls.made()
         event = _about(calls, sent)
@@ -63,7 +63,7 @@ class WebhookRules:
                 must(getattr(look, "reference", None) == event.reference, "webhook.reference", message)
 
     def test_an_event_settles_a_lost_answer(self, calls: Calls) -> None:
-        """Nothing is known of the object but the key."""
+        """The event about such a call is a proof, or has a reference with which idem fetches the object."""
         _hearing(calls)
         applies(calls.contract.events, "webhook.key: events do not name our key")
         sent = calls.lost(Fault.ACT_THEN_DROP)
@@ -75,7 +75,7 @@ class WebhookRules:
         must(isinstance(event.said, Succeeded | Pending), "outcome", message)
 
     def test_an_event_about_a_refusal_is_no_success(self, calls: Calls) -> None:
-        """Where there is one at all."""
+        """If the provider sends such an event at all."""
         _hearing(calls)
         sent = calls.send(Fault.DECLINE)
         for event in _of_its_kind(calls, sent):
@@ -118,13 +118,13 @@ def _changed(delivery: Signed) -> Iterator[Signed]:
 
 
 def _meaning(calls: Calls, body: bytes) -> object:
-    """What the events of a delivery say; None where it cannot be read."""
+    """The meaning of the events of a delivery; None if they cannot be read."""
     events = calls.provider.read_events(body)
     return events and [(each.key, each.reference, each.said, each.later, each.ours) for each in events]
 
 
 def _of_its_kind(calls: Calls, sent: SentCall) -> list[Event]:
-    """Every event that is wanted, and about the kind of object that the call makes."""
+    """Every event that the contract wants and that is about the kind of object that the call makes."""
     found: list[Event] = []
     for delivery in calls.world.deliveries():
         found += calls.provider.read_events(delivery.body) or ()
@@ -133,7 +133,7 @@ def _of_its_kind(calls: Calls, sent: SentCall) -> list[Event]:
 
 
 def _about(calls: Calls, sent: SentCall) -> Event:
-    """The last event about this call that can settle it, else the last one at all."""
+    """The last event about this call that can settle it, else the last event about it."""
     events = _of_its_kind(calls, sent)
     if calls.contract.events:
         ours = [each for each in events if each.key == sent.key]

@@ -1,4 +1,4 @@
-"""The provider for the test of a contract, and its fault switch; a user of the suite writes it."""
+"""The provider for the test of a contract, and its fault switch; users of the suite write a subclass."""
 
 import time
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from idem.testing.providers.errors import NotSupported
 from idem.testing.providers.line import LINE_FAULTS, LOOK_FAULTS, Line
 
 LONGEST_SLEEP = 5.0
-"""Seconds that `World.later` sleeps; for more the world needs a clock that can be put forward."""
+"""Seconds that `World.later` sleeps at most; longer waits need a world whose clock can be advanced."""
 
 SETTLING = 0.5
 """Seconds beyond `late` for the provider's own work."""
@@ -22,54 +22,54 @@ WRONG = "idem-wrong-credential"
 
 
 class Fault(StrEnum):
-    """What the next request that asks for an effect meets. A world may have further ones (`World.further`).
+    """The fault of the next request for an effect. A world may have further ones (`World.further`).
 
-    The first seven are of the line, and a `Line` has them all.
+    The first seven are faults of the connection, and a `Line` has them all.
     """
 
     ACT_THEN_DROP = "act_then_drop"
-    """The provider acts, and the line is cut before its answer."""
+    """The provider acts, and the connection drops before its answer."""
     DROP_BEFORE_ACTING = "drop_before_acting"
-    """The line is cut, and the provider does nothing."""
+    """The connection drops, and the provider does nothing."""
     STALL = "stall"
     """The provider acts, and its answer does not come within `patience`."""
     ACT_LATE = "act_late"
-    """The provider acts after `late` seconds, when nobody waits any more."""
+    """The provider acts after `late` seconds, when the caller has stopped waiting."""
     CUT_BODY = "cut_body"
-    """The provider acts, and a part of its answer comes."""
+    """The provider acts, and only a part of its answer arrives."""
     PROXY_PAGE = "proxy_page"
-    """A proxy answers with a page of its own; the provider hears nothing."""
+    """A proxy answers with its own page; the provider receives nothing."""
     GATEWAY_PAGE = "gateway_page"
-    """The provider acts, and a gateway answers 502 in its place."""
+    """The provider acts, and a gateway answers 502 instead."""
     ERROR_AFTER_ACTING = "500_after_acting"
-    """The provider acts, and answers 500 itself."""
+    """The provider acts, and answers 500."""
     ERROR_CACHED = "500_cached"
-    """The provider does nothing, and keeps a 500 under the key."""
+    """The provider does nothing, and stores a 500 under the key."""
     TOO_MANY_REQUESTS = "429"
     UNAVAILABLE = "503"
-    """The provider says that it is unavailable, and does nothing."""
+    """The provider does nothing, and answers that it is unavailable."""
     IN_FLIGHT = "409"
-    """The provider says that another request with this key is running, and does nothing."""
+    """The provider does nothing, and answers that another request with this key is running."""
     DECLINE = "decline"
     """The provider decides against the effect."""
     REFUSED_REQUEST = "refused_request"
-    """The provider does not take the request as it is."""
+    """The provider does not accept the request in this form."""
     PENDING = "pending"
-    """The provider has accepted, and is working."""
+    """The provider has accepted the request, and is working on it."""
     REQUIRES_ACTION = "requires_action"
-    """The object exists, and waits for somebody."""
+    """The object exists, and waits for the customer."""
 
 
 class World(ABC):
     """A provider behind a real socket, and what a test may do to it. Subclass it; each test gets a new one.
 
-    `request` is a valid request of an operation, `another` one that differs from it. `line` stands between idem and the
-    provider and makes the faults of the line. `patience`: seconds for which a call waits where its answer is held back;
+    `request` is a valid request of an operation, `another` one that differs from it. `line` is between idem and the
+    provider and makes the faults of the connection. `patience`: seconds that a call waits if its answer is held back;
     `late`: seconds after which Fault.ACT_LATE acts, longer than `patience`. `page_size`: how many objects the
     contract's `list` shows on one page. `further`: names of faults that show further statuses of the provider's
     objects.
 
-    What the world cannot do raises NotSupported, and what needs it is skipped.
+    A method that the world does not support raises NotSupported, and the tests that need it are skipped.
     """
 
     patience: float = 1.0
@@ -94,37 +94,36 @@ class World(ABC):
 
     @abstractmethod
     def effects(self) -> int:
-        """How many effects stand at the provider in this account, by its own books; what was declined or voided does
-        not count."""
+        """How many effects this account has at the provider, by its own records, without declined and voided ones."""
 
     def next(self, fault: str) -> None:
-        """Let the next request that asks for an effect meet this fault (`Fault`, or a name of `further`)."""
+        """Set the fault of the next request for an effect (`Fault`, or a name of `further`)."""
         if self.line is None or fault not in LINE_FAULTS:
             raise NotSupported(f'World.next has no "{fault}"')
         self.line.next(fault, late=self.late)
 
     def next_look(self, fault: str) -> None:
-        """Let the next question meet this fault: 503, 429, proxy_page or cut_body."""
+        """Set the fault of the next question: 503, 429, proxy_page or cut_body."""
         if self.line is None or fault not in LOOK_FAULTS:
             raise NotSupported(f'World.next_look has no "{fault}"')
         self.line.next_look(fault)
 
     def later(self, seconds: float) -> None:
-        """Let so much time pass at the provider. Sleeps; a world whose clock can be put forward does that."""
+        """Let time pass at the provider. It sleeps; override it in a world whose clock can be advanced."""
         if seconds > LONGEST_SLEEP:
             raise NotSupported(f"World.later cannot let {seconds:g} s pass: put the clock of the world forward there")
         time.sleep(seconds)
 
     def settle_late(self) -> None:
-        """Wait until what was to act late has done so, or has not."""
+        """Wait until a late request has acted, or would have."""
         time.sleep(self.late + SETTLING)
 
     def deliveries(self) -> Sequence[Signed]:
-        """The webhook deliveries of everything until now, signed now, as the endpoint would get them."""
+        """All webhook deliveries until now, signed now, as the endpoint would get them."""
         raise NotSupported("World.deliveries is not there: no delivery can be verified")
 
     def foreign(self) -> None:
-        """Somebody else makes an effect in this account, without idem's key and mark."""
+        """Make an effect in this account as another program would: without idem's key and deployment tag."""
         raise NotSupported("World.foreign is not there: nobody else makes an effect")
 
     def stranger(self) -> Account:

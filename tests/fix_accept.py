@@ -1,4 +1,4 @@
-"""Accepts for operations that a test makes as data, without an `Idem`: by the one accept of the library."""
+"""Accepts requests for operations that a test defines as data, without an `Idem`, through the library's own accept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from idem.outbox.domain.provider import Provider
 
 
 class Acceptor:
-    """`operations` and `providers` may be changed afterwards. `nudge` wakes idle workers after the commit."""
+    """Accepts requests. Tests may change `operations` and `providers`. `nudge` wakes idle workers after a commit."""
 
     def __init__(
         self, operations: Mapping[str, OperationSpec], providers: Mapping[str, Provider], nudge: Nudge | None = None
@@ -33,7 +33,7 @@ class Acceptor:
 
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
-        """For all that an idem.toml and `IDEM_…` configure."""
+        """An acceptor for everything that an idem.toml and `IDEM_…` configure."""
         found = config.load(path)
         return cls(found.operations, found.providers)
 
@@ -41,7 +41,7 @@ class Acceptor:
         self, connection: Connection | Session, tenant: str, operation: str, key: str, params: Any,
         *, traceparent: str | None = None,
     ) -> Decision:  # fmt: skip
-        """Decide about one request inside the caller's open transaction; the caller commits."""
+        """Accept one request in the caller's open transaction; the caller commits."""
         adapter = connections.adapt(connection, begin=True)
         secret = self._databases.secret(adapter, self.providers.values())
         decided = accepting.accept(
@@ -59,5 +59,5 @@ class Acceptor:
         return await connection.run_sync(lambda sync: self.accept(sync, tenant, operation, key, params))
 
     def know(self, connection: Connection) -> None:
-        """Read the installation's secret now, so that an accept makes no other round trip."""
+        """Read the installation's secret now, so that the next accept has no additional round trip."""
         self._databases.secret(connections.adapt(connection, begin=True), self.providers.values())

@@ -1,4 +1,4 @@
-"""The HTTP API over the spine: a real server on a real port, in the loop of the test, with tokens of two tenants."""
+"""The HTTP API over the spine: a real server on a real port, in the test's loop, with tokens of two tenants."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ class Client:
     async def ask(
         self, key: str | None = "k1", amount: int = 100, *, path: str = PAY, wait: int | None = None, **options: Any
     ) -> httpx.Response:
-        """POST one wish; other `options` are those of httpx."""
+        """POST one request; other `options` are those of httpx."""
         headers = {"Idempotency-Key": key} if key is not None else {}
         if wait is not None:
             headers["Prefer"] = f"wait={wait}"
@@ -43,7 +43,7 @@ class Client:
         return await self.http.post(path, headers=headers, **options)
 
     async def told(self, key: str | None = "k1", amount: int = 100, **options: Any) -> tuple[int, str]:
-        """The status of what it is answered, and the code of the problem."""
+        """The HTTP status of the answer, and the code of the problem."""
         answer = await self.ask(key, amount, **options)
         return answer.status_code, answer.json()["code"]
 
@@ -55,7 +55,7 @@ class Client:
 async def running(
     url: str, catalogue: Catalogue, settings: ApiSettings | None = None
 ) -> AsyncIterator[tuple[Api, str]]:
-    """An API on a port of its own; the address that it listens on."""
+    """An API on its own port, and the URL that it listens on."""
     settings = settings or ApiSettings(port=0)
     bounds = Timeouts(settings.timeout, settings.timeout, 30, settings.timeout)
     database = Database(url, name="idem-test-api", size=settings.pool, timeouts=bounds)

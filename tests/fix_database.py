@@ -1,7 +1,7 @@
-"""Real PostgreSQL for every test: one template database a run, one clone a test.
+"""A real PostgreSQL for every test: one template database for each run, one clone for each test.
 
-`IDEM_TEST_DATABASE_URL` (a superuser's) names a running server; otherwise an embedded one is started, without fsync, by
-the programs of `IDEM_PG_BIN`, the wheel or the system.
+`IDEM_TEST_DATABASE_URL` (a superuser's) selects a running server; otherwise the tests start an embedded one, without
+fsync, with the programs of `IDEM_PG_BIN`, the wheel or the system.
 """
 
 import dataclasses
@@ -38,13 +38,13 @@ def server() -> Iterator[str]:
 
 
 def on(url: str, name: str) -> str:
-    """The same server, another database."""
+    """The URL of another database on the same server."""
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 @contextmanager
 def template(server: str) -> Iterator[str]:
-    """The name of a database with the newest schema. No session stays connected to it."""
+    """The name of a database with the newest schema, to which no session stays connected."""
     name = f"idem_template_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")
@@ -56,7 +56,7 @@ def template(server: str) -> Iterator[str]:
 
 @contextmanager
 def clone(server: str, template: str) -> Iterator[str]:
-    """A database with the schema and nothing in it."""
+    """The URL of a database with the schema and no rows."""
     name = _cloned(server, template)
     yield on(server, name)
     query(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
@@ -69,9 +69,9 @@ def _cloned(server: str, template: str) -> str:
     return name
 
 
-# What a test may change besides rows: a definition, a right, a setting of the database, statistics, who it is.
+# What a test may change besides rows: definitions, rights, settings of the database, statistics, its identity.
 DEFINITIONS = Path(__file__).with_name("database_definitions.sql").read_text()
-# Statistics and sizes steer the planner: what one test filled must not choose the plans of the next.
+# The planner uses statistics and sizes: the rows of one test must not change the plans of the next.
 USED = """
 SELECT EXISTS (SELECT FROM pg_statistic s JOIN pg_class c ON c.oid = s.starelid
                 WHERE c.relnamespace = 'idem'::regnamespace)
@@ -82,7 +82,7 @@ GROWTH = 3_000_000  # bytes
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Clone:
-    """A database of the tests, and what it was like before a test had it."""
+    """A database for tests, and its definitions and size before the first test."""
 
     name: str
     definitions: str
@@ -101,7 +101,7 @@ def _made(server: str, template: str) -> Clone:
         return Clone(name, definitions[0], size[0])
 
 
-# Tables of an application, which a test has made beside ours.
+# Tables of an application that a test has created beside ours.
 THEIRS = """
 SELECT format('DROP TABLE public.%I CASCADE', relname)
   FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
@@ -119,7 +119,7 @@ def _is_left(own: psycopg.Connection) -> bool:
 
 
 def _wiped(server: str, used: Clone) -> bool:
-    """Empty the tables for the next test. False: the test changed more than rows, or a session of it lives on."""
+    """Empty the tables for the next test. False: the test changed more than rows, or a session of it is still open."""
     with psycopg.connect(on(server, used.name), autocommit=True, options="-c default_transaction_read_only=off") as own:
         if not _is_left(own) or own.execute(USED, {"size": used.size + GROWTH}).fetchone() != (False,):
             return False
@@ -142,7 +142,7 @@ def _wiped(server: str, used: Clone) -> bool:
 
 @contextmanager
 def lent(server: str, template: str) -> Iterator[str]:
-    """The URL of a database for one test: an emptied one where there is one, else a clone of the template."""
+    """The URL of a database for one test: an emptied one if there is one, else a clone of the template."""
     mine = _free.pop() if _free else _made(server, template)
     yield on(server, mine.name)
     try:
@@ -156,7 +156,7 @@ def lent(server: str, template: str) -> Iterator[str]:
 
 
 async def opened(url: str, *, size: int = 8, timeouts: Timeouts = Timeouts(lock=10, connect=10)) -> Database:  # noqa: B008
-    """The daemons' connections to this database."""
+    """The daemons' connection pool to this database."""
     database = Database(url, name="idem-test", size=size, timeouts=timeouts)
     await database.open()
     return database

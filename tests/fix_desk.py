@@ -1,4 +1,4 @@
-"""A desk: intents in every state that an operator meets, and the command line, called as a person calls it."""
+"""A desk: intents in every state that an operator meets, and the command line, called like by a person."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ class Result:
 
 @dataclass
 class Desk:
-    """An operator's handles over the whole path."""
+    """What an operator's test needs on top of the spine."""
 
     spine: Spine
     environment: dict[str, str]
@@ -60,27 +60,27 @@ class Desk:
             try:
                 await settle(self.spine, report(self.spine, claimed, outcome, status=500))
                 return
-            except results.RowIsLocked:  # as the settler does
+            except results.RowIsLocked:  # like the settler
                 await asyncio.sleep(0.02)
 
     async def pending(self, key: str) -> UUID:
         return await asyncio.to_thread(self.spine.accepted, key)
 
     async def after(self, key: str, outcome: Outcome) -> UUID:
-        """An intent whose first attempt ended so."""
+        """An intent whose first attempt had this outcome."""
         intent = await self.pending(key)
         await self.settle(await self.claim(), outcome)
         return intent
 
     async def unknown(self, key: str, *, quiet: bool = True) -> UUID:
-        """Bytes may have left; `quiet`: so long ago that nothing of it can act any more."""
+        """An unknown intent; `quiet`: its quiet time has passed, so it cannot act any more."""
         intent = await self.after(key, Ambiguous())
         if quiet:
             await self.spine.advance(200)
         return intent
 
     async def held(self, key: str) -> UUID:
-        """The provider refused the request as it is: at rest, with the dead letter `rejected`."""
+        """An intent at rest: the provider refused the request itself; the dead letter is `rejected`."""
         return await self.after(key, NotExecuted("request"))
 
     async def awaiting(self, key: str) -> UUID:
@@ -118,7 +118,7 @@ class Desk:
         return intent, await self.letter(intent, "rejected")
 
     async def close(self, letter: UUID) -> None:
-        """As `idem dlq resolve --as closed`."""
+        """Like `idem dlq resolve --as closed`."""
         row = await self.spine.one(
             "SELECT l.seen, n.version FROM idem.dead_letters l JOIN idem.intents n ON n.id = l.intent_id"
             " WHERE l.id = %(l)s", l=letter,
@@ -126,7 +126,7 @@ class Desk:
         await self.spine.run(dead_letters.close_dead_letter, letter, by="ada", reason="known", **row)
 
     async def store_proof(self, intent: UUID, proof: Proof) -> None:
-        """A proof that nobody could apply yet."""
+        """Store a proof that is not applied yet."""
         row = await self.spine.row_if_any(intent)
         found = StoredProof(uuid4(), "webhook", proof, Answer(201, b"{}"))
         assert await self.spine.run(store, row["id"], found, Evidence("webhook", "webhook", "succeeded")) == "stored"
@@ -136,11 +136,11 @@ class Desk:
         return int(row["version"])
 
     async def act(self, action: str, intent: UUID, *, by: str = "ada", reason: str = "ticket 7", **options: Any) -> Any:
-        """One act of an operator's, about the version that is there now."""
+        """Run an operator's action on the current version of the intent."""
         return await self.spine.act(action, intent, by=by, reason=reason, **options)
 
     async def refuses(self, match: str, action: str, intent: UUID, **options: Any) -> None:
-        """The act is refused with these words."""
+        """Check that the action is refused with this message."""
         with pytest.raises(OperatorRefused, match=match):
             await self.act(action, intent, **options)
 
@@ -151,7 +151,7 @@ class Desk:
         return found["state"], row["status"] if row else None
 
     async def alive(self, kind: str) -> bool:
-        """Whether a daemon of this kind has begun and not ended."""
+        """Whether a daemon of this kind has started and not ended."""
         return bool(await self.spine.all("SELECT FROM idem.daemons WHERE kind = %(k)s AND ended_at IS NULL", k=kind))
 
     async def settled(self, intent: UUID) -> bool:
@@ -162,7 +162,7 @@ class Desk:
     ) -> Result:
         """Run a command in this process; `answer` is what the person types.
 
-        It exits with this code, and what it writes to stdout and stderr has these texts, where they are given.
+        Checks the exit code, if given, and that stdout and stderr contain these texts.
         """
         result = await asyncio.to_thread(run, [str(each) for each in arguments], self.environment, answer)
         assert code in (None, result.code), result
@@ -173,7 +173,7 @@ class Desk:
 
 
 def run(arguments: list[str], environment: dict[str, str], answer: str = "") -> Result:
-    """A command with this environment, called as the entry point calls it."""
+    """Run a command with this environment, like the entry point."""
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.dict(os.environ, environment),

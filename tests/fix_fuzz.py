@@ -1,7 +1,7 @@
 """Budgets of hypothesis: a few examples for every property in `make test`, many in `make prove`.
 
 `layers` imports this before a module that uses hypothesis, so no test names a budget of its own.
-`IDEM_TEST_EXAMPLES=20000` is any other number of examples.
+`IDEM_TEST_EXAMPLES=20000` sets another number of examples.
 """
 
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, example, settings
 
-# A fixture of a function is one for all examples of its test: each such test resets what it must.
+# All examples of a test share its function-scoped fixtures, so each such test resets what it must.
 QUIET = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 
 for name, examples in (("quick", 25), ("prove", 400)):
@@ -19,7 +19,7 @@ settings.load_profile(os.environ.get("IDEM_TEST_PROFILE", "quick"))
 
 
 def examples(*cases: Any) -> Any:
-    """A property is tried with each of these always; a tuple is several arguments."""
+    """Always try a property with these examples too; a tuple is several arguments."""
 
     def with_them(test: Any) -> Any:
         for case in cases:

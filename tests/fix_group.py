@@ -1,4 +1,4 @@
-"""`idem run` on a desk's database and bank, and what a test looks at while it runs."""
+"""`idem run` on a desk's database and bank, and what a test checks while it runs."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ async def alive(desk: Desk, kinds: set[str]) -> bool:
 
 
 def held(desk: Desk) -> tuple[asyncio.Event, asyncio.Event]:
-    """Have the bank hold every payment: it began, and let it go on."""
+    """Make the bank hold every payment; returns the event that one has begun, and the event that releases them."""
     began, release = asyncio.Event(), asyncio.Event()
 
     async def hold(_: object) -> None:
@@ -44,7 +44,7 @@ def held(desk: Desk) -> tuple[asyncio.Event, asyncio.Event]:
 
 
 def take_their_time(desk: Desk) -> None:
-    """Calls end by the test's word, not by their deadline, however long a busy machine takes."""
+    """Extend the deadline, so that the test ends the calls and a slow machine does not."""
     file = Path(desk.environment["IDEM_CONFIG"])
     file.write_text(file.read_text().replace('deadline = "2s"', 'deadline = "20s"', 1))
 
@@ -54,7 +54,7 @@ def answers(port: int, path: str = "/readyz") -> bool:
 
 
 def status(port: int, path: str = "/readyz") -> int | None:
-    """The status of an answer; None: there is none."""
+    """The status of an answer; None without an answer."""
     try:
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
             return int(answer.status)
@@ -74,6 +74,6 @@ def metrics(port: int) -> str:
 
 
 async def authorized(desk: Desk) -> dict[str, str]:
-    """The headers of a client that has a token."""
+    """The headers of a client with a new token."""
     _, token = await desk.spine.run(tokens.create, "t", "test")
     return {"Authorization": f"Bearer {token}"}

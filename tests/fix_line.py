@@ -1,4 +1,4 @@
-"""A line to the database that can be cut: a TCP proxy before it, and an API behind such a line."""
+"""A connection to the database that can be cut: a TCP proxy in front of it, and an API behind the proxy."""
 
 import asyncio
 import contextlib
@@ -16,17 +16,17 @@ from idem.outbox.tenants import tokens
 from idem.testing.proxy import Direction, Proxy, ProxyVerdict
 
 BOUND = 20.0
-"""Seconds: generous; `timeout` is 1 here."""
+"""In seconds; generous, because `timeout` is 1 here."""
 
 
 @dataclass
 class Line:
-    """The line to the database. `down`: nothing passes. `cut_answers`: so many answers of accept get lost."""
+    """The connection to the database. `down`: nothing passes. `cut_answers`: how many answers of accept get lost."""
 
     down: bool = False
     cut_answers: int = 0
     sent: int = 0
-    """Messages to the database: at least one a statement."""
+    """Messages to the database, at least one for each statement."""
 
     def __call__(self, _number: int, direction: Direction, data: bytes) -> ProxyVerdict:
         self.sent += direction == "to_server"
@@ -40,7 +40,7 @@ class Line:
 
 @contextlib.asynccontextmanager
 async def through_a_line(spine: Spine, **settings: int | float) -> AsyncIterator[tuple[Client, Line]]:
-    """An API whose database is behind a line that can be cut."""
+    """An API whose connections to the database can be cut."""
     line = Line()
     _, token = await spine.run(tokens.create, "t", "outage")
     async with Proxy(target(spine.url), line) as proxy:
@@ -53,14 +53,14 @@ async def through_a_line(spine: Spine, **settings: int | float) -> AsyncIterator
 
 
 def target(url: str) -> tuple[str, int] | str:
-    """What a proxy in front of this database connects to."""
+    """The address of this database for a proxy."""
     parts = conninfo_to_dict(url)
     host, port = str(parts.get("host", "127.0.0.1")), int(parts.get("port") or 5432)
     return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
 
 
 def through(url: str, proxy: Proxy) -> str:
-    """The same database by way of the proxy."""
+    """The URL of the same database through the proxy."""
     parts = conninfo_to_dict(url)
     user, password = quote(str(parts["user"])), quote(str(parts.get("password") or ""))
     return f"postgresql://{user}{':' + password if password else ''}@{proxy.host}:{proxy.port}/{parts['dbname']}"
@@ -74,11 +74,11 @@ async def database_proxy(spine: Spine) -> AsyncIterator[tuple[Proxy, str]]:
 
 
 KEY = b"K\x00\x00\x00\x0c"
-"""How PostgreSQL names its process when a session begins."""
+"""The start of the message in which PostgreSQL names its process when a session begins."""
 
 
 class SessionPooler(Proxy):
-    """Names another process than the server's when a session begins, as PgBouncer does."""
+    """Names another process than the server's when a session begins, like PgBouncer."""
 
     named = 0
 

@@ -1,6 +1,6 @@
-"""localstripe, a server that nobody here wrote, as a process of its own; and a shop that pays through a bad line to it.
+"""localstripe, a third-party server, as its own process; and a shop that pays through an unreliable connection to it.
 
-It knows no idempotency keys, so that every second send shows as a second object.
+It ignores idempotency keys, so every second send shows as a second object.
 """
 
 import contextlib
@@ -85,11 +85,11 @@ class Local:
         return made
 
     async def card(self) -> str:
-        """A payment method."""
+        """Create a payment method; returns its id."""
         return str((await self.post("/v1/payment_methods", **CARD))["id"])
 
     async def all(self, collection: str) -> list[dict[str, Any]]:
-        """Every object of a kind."""
+        """All objects of a kind."""
         found: list[dict[str, Any]] = []
         while True:
             after = {"starting_after": found[-1]["id"]} if found else {}
@@ -101,7 +101,7 @@ class Local:
 
 
 def serve(port: int, state: Path) -> subprocess.Popen[bytes]:
-    """The process itself: started as its own command line is, it would listen on every address of the machine."""
+    """Start the process. localstripe's own command line would listen on every address of the machine."""
     return subprocess.Popen(
         [sys.executable, "-c", SERVER, str(port)],
         env={**os.environ, "TMPDIR": str(state)},
@@ -112,7 +112,7 @@ def serve(port: int, state: Path) -> subprocess.Popen[bytes]:
 
 @contextlib.asynccontextmanager
 async def localstripe(path: Path) -> AsyncIterator[Local]:
-    """A process on a port of this machine's loopback, with its state in a directory of the test's own."""
+    """A running localstripe on a loopback port, with its state in the test's own folder."""
     port, state = free_port(), path / "localstripe"
     state.mkdir()
     process = serve(port, state)
@@ -135,8 +135,8 @@ async def localstripe(path: Path) -> AsyncIterator[Local]:
 
 @dataclass
 class Line:
-    """The line to it. A share of the payments' requests reaches it whole, and their answers never come back: cut at
-    once, or when the answer comes. `kills` are numbers of requests with which the worker dies."""
+    """The connection to it. A share of the payments' requests arrives, but their answers are lost: the proxy cuts the
+    connection at the answer. At the requests with the numbers `kills` the worker is killed."""
 
     share: float
     kills: tuple[int, ...] = ()
@@ -165,9 +165,9 @@ class Line:
 
 
 async def pay_through_a_bad_line(db_url: str, path: Path, *, intents: int, kills: int) -> tuple[Counter[str], Line]:
-    """So many payments through a line that is cut after a share of them, the worker killed so often in a call.
+    """Pay this many orders through a connection that loses a share of the answers, with this many kills of the worker.
 
-    How often each order was paid, and what became of the line.
+    Returns how often each order was paid, and the connection with its counts.
     """
     every = max(1, intents // (kills + 1))
     line = Line(0.3, tuple(every * (n + 1) for n in range(kills)))
@@ -198,7 +198,7 @@ def environment(db_url: str) -> dict[str, str]:
 
 
 def accept(db_url: str, file: Path, card: str, intents: int) -> None:
-    """So many orders to be paid."""
+    """Accept this many orders."""
     found = load(file, environment(db_url))
     acceptor = Acceptor(found.operations, found.providers)
     with engine_of(db_url).begin() as connection:
@@ -209,7 +209,7 @@ def accept(db_url: str, file: Path, card: str, intents: int) -> None:
 
 @contextlib.contextmanager
 def daemons(db_url: str, file: Path, path: Path) -> Any:
-    """Starts `idem <daemon> run` as processes, and ends them all at the end."""
+    """A function that starts `idem <daemon> run` as a process; all are killed at the end."""
     running: list[subprocess.Popen[bytes]] = []
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("IDEM_")}
 

@@ -1,4 +1,4 @@
-"""Daemons as processes whose surroundings a test can spoil: the clock, the log, the temporary folder, descriptors."""
+"""Daemons as processes in a bad environment: the clock, the log, the temporary folder, file descriptors."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ class Clock:
     environment: dict[str, str]
 
     def step(self, seconds: float) -> None:
-        """Move it so far from this machine's; negative: back."""
+        """Move it by this interval from the machine's clock; negative: back."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(str(seconds))
         fresh.replace(self.file)
@@ -62,7 +62,7 @@ class Clock:
 
 @pytest.fixture
 def stepped(tmp_path: Path) -> Clock:
-    """A wall clock of our own for child processes; it stands at this machine's time."""
+    """A wall clock for child processes that a test can move; it starts at the machine's time."""
     place = tmp_path / "clock"
     place.mkdir()
     place.joinpath("sitecustomize.py").write_text(STEPPING)
@@ -79,10 +79,10 @@ async def started(
     stderr: Any = asyncio.subprocess.DEVNULL,
     prepare: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`idem` with these arguments, in a process of its own; killed if the test leaves it behind."""
+    """Run `idem` with these arguments in its own process; it is killed if the test does not end it."""
 
     def first() -> None:
-        # A shell that runs tests in the background has them ignore these, and their children too.
+        # If a shell runs the tests in the background, they and their children ignore these signals.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         prepare()
@@ -97,5 +97,5 @@ async def started(
     finally:
         if process.returncode is None:
             process.kill()
-        # Its pipes too: one that is left open is closed by nobody when the loop has gone.
+        # This also closes its pipes, which the loop's end would leave open.
         await process.communicate()

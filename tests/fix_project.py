@@ -1,4 +1,4 @@
-"""A small application of somebody else's, with its own table, its own Idem and its own tests, in its own folder."""
+"""A small application of a user, with its own table, its own Idem and its own tests, in its own folder."""
 
 from __future__ import annotations
 
@@ -120,17 +120,17 @@ def lab(idem_lab):
 
 @dataclass
 class Project:
-    """Their folder. `run` runs their tests as they would."""
+    """The folder of the application. `run` runs its tests like its developers would."""
 
     folder: Path
 
     def write(self, **files: str) -> None:
-        """Files by their name without `.py`."""
+        """Write modules; the names are without `.py`."""
         for name, content in files.items():
             (self.folder / f"{name}.py").write_text(content)
 
     def run(self, *arguments: str, **environment: str) -> Run:
-        """Their pytest, which knows idem by its entry point alone."""
+        """Run pytest in its folder; pytest finds idem only through the entry point."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", *arguments],
@@ -139,7 +139,7 @@ class Project:
         return Run(done.returncode, done.stderr + done.stdout)
 
     def databases(self, url: str) -> list[str]:
-        """Those of its runs that are on the server."""
+        """The databases of its runs that are still on the server."""
         rows = query(url, "SELECT datname FROM pg_database ORDER BY datname")
         runs = (self.folder / "databases.txt").read_text().split()
         return [name for (name,) in rows if name.startswith(tuple(runs))]
@@ -147,12 +147,12 @@ class Project:
 
 @dataclass
 class Run:
-    """How a run ended."""
+    """The result of a run."""
 
     code: int
     output: str
 
     def count(self, word: str) -> int:
-        """As the last line has it: `3 passed, 1 failed in 2.1s`."""
+        """The number before a word in the last line: `3 passed, 1 failed in 2.1s`."""
         found = re.findall(rf"(\d+) {word}", self.output.strip().splitlines()[-1])
         return int(found[0]) if found else 0

@@ -1,8 +1,8 @@
-"""Providers below httpx, without a socket: respx answers in place of httpcore's pool, for tests whose subject is not
-the wire.
+"""Providers below httpx, without a socket: respx answers instead of httpcore's pool, for tests that are not about the
+wire.
 
-Above it everything is as in production: the lane, the stock client, the stock transport. That such a call proves
-nothing about what was not sent is held by calls/test_proof.py.
+Above it everything is as in production: the lane, the stock client, the stock transport. calls/test_proof.py tests that
+such a call proves nothing about what was not sent.
 """
 
 import inspect
@@ -15,12 +15,12 @@ import httpx
 import respx
 
 Answer: TypeAlias = Callable[[httpx.Request], httpx.Response | Awaitable[httpx.Response]]
-"""What the provider says to a request; an exception is the end of the connection."""
+"""The provider's answer to a request; an exception ends the connection."""
 
 
 @dataclass
 class Mocked:
-    """A provider, and the requests that it got, as they would go on the wire."""
+    """A provider, and the requests that it received, as they would be on the wire."""
 
     origin: str
     requests: list[httpx.Request] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Mocked:
 
 @contextmanager
 def mocking() -> Iterator[Callable[[Answer], Mocked]]:
-    """A function that makes a provider of its answers, each at an origin of its own."""
+    """A function that makes a provider with these answers, each at its own origin."""
     with respx.mock(using="httpcore", assert_all_called=False) as router:
 
         def provider(answer: Answer) -> Mocked:
@@ -36,7 +36,7 @@ def mocking() -> Iterator[Callable[[Answer], Mocked]]:
             made = Mocked(f"http://{address}")
 
             async def sent(request: httpx.Request) -> httpx.Response:
-                # As httpcore does before the first byte: this event holds the last check.
+                # Like httpcore before the first byte: this event runs the last check.
                 await request.extensions["trace"]("http11.send_request_headers.started", {"request": request})
                 made.requests.append(request)
                 said = answer(request)

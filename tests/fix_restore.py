@@ -1,8 +1,8 @@
-"""A database that can go back: a copy is made at one moment and takes its place at a later one.
+"""A database that can be restored: `backup` copies it, and `restore` puts the copy in its place.
 
-The bank does not go back: it remembers what it did, for as long as it promises. Time passes for both (`pass_time`), and
-what a copy slept through has passed for its rows when it comes back. System identifier, timeline, log position and the
-database's own number stay, as with a restored snapshot: no daemon that starts then can notice it.
+The bank is not restored: it remembers its payments as long as it promises. Time passes for both (`pass_time`), and also
+for the rows of the copy once it is restored. System identifier, timeline, log position and the database's own number
+stay the same, as with a restored snapshot, so that no daemon that starts then can notice it.
 """
 
 from collections.abc import AsyncIterator
@@ -31,13 +31,13 @@ MEMORY = 86400.0
 
 
 FAR = 2**62
-"""How far a daemon had seen the log come before the database went back."""
+"""The log position that a daemon had seen before the restore."""
 
 
 async def notices(
     spine: Spine, *, moved: int = 0, word: Any = None, durability: Durability = "single", **changed: object
 ) -> None:
-    """A daemon that remembers this connects to a database of whose installation these columns have changed."""
+    """Connect a daemon with this memory to a database in whose installation these columns have changed."""
     for column, value in changed.items():
         await spine.execute(f"UPDATE idem.installation SET {column} = %s", [value])
     guard = Guard(spine.catalogue, durability)
@@ -46,13 +46,13 @@ async def notices(
 
 
 async def lossless(spine: Spine) -> release.Released:
-    """An operator says that nothing was lost."""
+    """Record an operator's statement that nothing was lost."""
     return await spine.run(release.lossless, spine.catalogue, by="ann", reason="a planned move")
 
 
 @dataclass
 class Restorable:
-    """`spine` on a database that can go back to the last `backup`."""
+    """`spine` on a database that can be restored from the last `backup`."""
 
     spine: Spine
     server: str
@@ -70,18 +70,18 @@ class Restorable:
         self.passed += seconds
 
     async def backup(self) -> None:
-        """Keep the database as it is now."""
+        """Copy the database."""
         await self._copy(self.name, f"{self.name}_backup")
         self.at_backup = self.passed
 
     async def restore(self) -> None:
-        """Put the copy in the place of the database: what was committed since is gone."""
+        """Put the copy in the place of the database: later commits are lost."""
         await self._copy(f"{self.name}_backup", self.name)
         await self.spine.all(f"{HERE} RETURNING singleton")
         await self.spine.advance(self.passed - self.at_backup)
 
     async def recover_lost(self) -> Quarantined:
-        """What `idem recover --lost` does."""
+        """Do what `idem recover --lost` does."""
         return await self.spine.run(lost, self.spine.catalogue, by="ann", reason="restored")
 
     async def sweep(self) -> None:
@@ -100,7 +100,7 @@ class Restorable:
 
 @asynccontextmanager
 async def restorable(server: str, url: str, folder: Path) -> AsyncIterator[Restorable]:
-    """The whole path on the database at `url`, over banks that forget keys after `MEMORY`."""
+    """The spine on the database at `url`, over a bank that forgets keys after `MEMORY`."""
     settings = BankSettings(
         log=folder / "bank.jsonl",
         durable=False,

@@ -1,4 +1,4 @@
-"""Deliveries as each provider makes them: signed by its own library where that can sign, else by the published rule."""
+"""Deliveries in the form of each provider: signed by its own library if that can sign, else by the published rule."""
 
 import base64
 import hashlib
@@ -49,7 +49,7 @@ Headers = dict[str, str]
 
 
 def mac(key: str | bytes, content: bytes) -> bytes:
-    """HMAC-SHA256, by the textbook."""
+    """HMAC-SHA256."""
     return hmac.new(key.encode() if isinstance(key, str) else key, content, hashlib.sha256).digest()
 
 
@@ -77,7 +77,7 @@ def standard_headers(signature: str, at: float = NOW, id: str = "evt_1") -> Head
 
 
 def by_stripe(body: bytes, key: str = STRIPE, at: float = NOW) -> Headers:
-    """By Stripe's own library."""
+    """A signature by Stripe's own library."""
     made = WebhookSignature.generate_signature_header(body.decode("utf-8"), key, int(at))
     return {"stripe-signature": str(made)}
 
@@ -89,12 +89,12 @@ def by_adyen(item: dict[str, Any], key: str = ADYEN) -> dict[str, Any]:
 
 
 def batch(*items: dict[str, Any]) -> bytes:
-    """The body of a delivery of Adyen."""
+    """The body of Adyen's deliveries."""
     return json.dumps({"live": "false", "notificationItems": [{"NotificationRequestItem": i} for i in items]}).encode()
 
 
 def notification(**more: Any) -> dict[str, Any]:
-    """An item as Adyen's documentation shows it, not signed yet."""
+    """An unsigned item like in Adyen's documentation."""
     return {
         "amount": {"currency": "EUR", "value": 1130},
         "eventCode": "AUTHORISATION",
@@ -119,7 +119,7 @@ def check(
     now: float = NOW,
     url: str | None = None,
 ) -> str | None:
-    """What the scheme says: an id, None, or the reason for which it refuses, as `! reason`."""
+    """The result of the scheme: an id, None, or `! reason` if it refuses the delivery."""
     keys = [scheme.parse_secret(each) for each in secrets]
     given = raw(headers) if isinstance(headers, Mapping) else headers
     try:
@@ -176,4 +176,4 @@ KINDS = [
     Kind("gocardless", GoCardlessSignatures(), PLAIN, OTHER_PLAIN, BODY, _signed_in("webhook-signature")),
     Kind("adyen", AdyenSignatures(), ADYEN, OTHER_ADYEN, batch(by_adyen(notification())), lambda body, key: {}),
 ]  # fmt: skip
-"""Every scheme. Adyen's signature is in the body, so its headers say nothing."""
+"""Every scheme. Adyen's signature is in the body, so its headers are empty."""

@@ -1,4 +1,4 @@
-"""An HTTP server whose answers a test gives: in the loop of the test (`serving`) or in a thread (`served`)."""
+"""An HTTP server with a test's answers: in the test's loop (`serving`) or in a thread (`served`)."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ import httpx
 from idem.outbox.values.background_loop import BackgroundLoop
 
 KEPT = httpx.Limits(keepalive_expiry=None)
-"""For a client that sends many requests at once: httpx closes a connection whose time is over even where a request
-has just been given to it."""
+"""For a client that sends many requests at once: httpx closes an expired connection even if it has just given it a
+request."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Asked:
 
 
 Reply: TypeAlias = "tuple[int, bytes] | bytes | None"
-"""A status and a body of JSON; or the bytes of a whole answer, after which the connection closes; None: no answer."""
+"""A status and a JSON body; or the bytes of a whole answer, after which the connection closes; or None: no answer."""
 Answer: TypeAlias = Callable[[Asked], "Reply | Awaitable[Reply]"]
 
 
@@ -41,7 +41,7 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
 
 @contextlib.asynccontextmanager
 async def serving(answer: Answer, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Its URL on 127.0.0.1."""
+    """The URL of a server in this loop, on 127.0.0.1."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -71,7 +71,7 @@ async def serving(answer: Answer, *, tls: ssl.SSLContext | None = None) -> Async
 
 @contextlib.contextmanager
 def served(answer: Answer) -> Iterator[str]:
-    """The same beside a test that blocks: the server has a thread of its own."""
+    """The same for a test that blocks: the server has its own thread."""
     stack = contextlib.AsyncExitStack()
     with BackgroundLoop("fix_server") as background:
         url = background.call(stack.enter_async_context(serving(answer)))

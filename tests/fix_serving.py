@@ -1,4 +1,4 @@
-"""A server in the test's loop, and what it does in each turn of the loop."""
+"""A server in the test's loop, and its work in each turn of the loop."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ async def served(app: object, most: int | None = None) -> AsyncIterator[int]:
 
 
 class Steps:
-    """Events that the parser of HTTP was asked for: altogether, and at most in one turn of the loop."""
+    """The HTTP parser's events: in all, and at most in one turn of the loop."""
 
     def __init__(self) -> None:
         self.total = self.turn = self.most = 0
@@ -42,7 +42,7 @@ class Steps:
 
 @contextlib.contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    """Count them while this lasts, inside a running loop."""
+    """Count them inside the block, in a running loop."""
     steps, real = Steps(), h11.Connection.next_event
 
     def next_event(self: h11.Connection) -> object:

@@ -1,4 +1,4 @@
-"""Settings with other values of what is a constant of the product: for tests that need small batches or short waits."""
+"""Settings with other values for constants of the product, for tests that need small batches or short waits."""
 
 from typing import Any, TypeVar
 
@@ -8,7 +8,7 @@ Settings = TypeVar("Settings", bound=BaseModel)
 
 
 def with_constants(settings: Settings, **values: Any) -> Settings:
-    """These settings, with other constants (`ClassVar`) for this object alone."""
+    """A copy of these settings in which these constants (`ClassVar`) have other values."""
     for name in values:
         assert hasattr(type(settings), name), f"{type(settings).__name__} has no constant {name}"
     settings.__dict__.update(values)

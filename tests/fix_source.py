@@ -1,4 +1,4 @@
-"""The product's own code, as tests look through it. To parse all of it takes a second: say what a file must hold."""
+"""The product's own code, for tests that search it. Parsing all takes a second, so say what a file must contain."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ PRODUCT = ("cli", "idem", "migrations", "outbox", "reconciler", "sweeper", "test
 
 
 def texts(*folders: str, holding: str = "", suffixes: tuple[str, ...] = (".py",)) -> Iterator[tuple[str, str]]:
-    """(path from the root, text) of each file in these folders whose text holds the regular expression."""
+    """(path from the root, text) of each file in these folders whose text matches the regular expression."""
     for folder in folders or PRODUCT:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in suffixes and re.search(holding, text := path.read_text()):
@@ -18,5 +18,5 @@ def texts(*folders: str, holding: str = "", suffixes: tuple[str, ...] = (".py",)
 
 
 def trees(*folders: str, holding: str = "") -> Iterator[tuple[str, ast.Module]]:
-    """The same, parsed."""
+    """The same with the parsed files."""
     return ((path, ast.parse(text)) for path, text in texts(*folders, holding=holding))

@@ -1,7 +1,7 @@
-"""The whole path in one process: a bank, an operation over each kind of account, and every daemon stepped by hand.
+"""The spine: a bank, an operation over each kind of account, and all daemons, stepped by hand, in one process.
 
-`keyed` is an account whose bank stores answers under our key; `keyless` is one that knows no keys but answers look-ups
-by our reference. Time does not pass in tests: rows are moved (`advance`).
+`keyed` is an account whose bank stores answers under our key; `keyless` is one that ignores keys but answers look-ups
+by our reference. Time does not pass in tests; `advance` moves the rows.
 """
 
 import contextlib
@@ -68,13 +68,13 @@ BY_ID = ById(path="/payments/{idem.reference}", absent=404)
 
 
 def lookup(by: str) -> Lookup:
-    """Asking the bank by our key, as its idempotency key or as the reference in the payment."""
+    """A look-up at the bank by our key, which is its idempotency key or the reference of the payment."""
     way, member = (ByReference, "/reference") if by == "reference" else (ByKey, "/idempotency_key")
     return way(path=f"/payments?{by}={{idem.key}}", object="/data/0", match=member, empty="/data")
 
 
 def operation(name: str, provider: str, **changes: Any) -> OperationSpec:
-    """A payment through one of the two accounts."""
+    """An operation that pays through one of the two accounts."""
 
     def request(params: Any) -> ProviderRequest:
         body = {"amount": params["amount"], "currency": "eur"}
@@ -92,14 +92,14 @@ def operation(name: str, provider: str, **changes: Any) -> OperationSpec:
 
 @dataclass
 class Spine(Tables):
-    """Handles of one test."""
+    """Everything that a test of the whole path uses."""
 
     bank: Bank
     catalogue: Catalogue
     acceptor: Acceptor
     url: str
     lease: ClassVar[float] = 30
-    """The lease of a reconciler."""
+    """The lease of a reconciler, in seconds."""
     settings: WorkerSettings = field(default_factory=lambda: WorkerSettings(lease=30, margin=1, slots=8))
 
     def accept(
@@ -115,7 +115,7 @@ class Spine(Tables):
         return decision.intent_id
 
     async def sent(self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed", **bank: Any) -> UUID:
-        """Accepted, and sent by one pass of a worker; the bank answers with these faults."""
+        """Accept an intent and send it with one pass of a worker; the bank plays these faults."""
         intent = self.accepted(key, amount, operation=operation)
         await self.work(**bank)
         return intent
@@ -123,9 +123,9 @@ class Spine(Tables):
     async def work(
         self, *, after: float = 0, faults: Faults = (), match: Any = None, times: int = 1
     ) -> worker.WorkerPass:
-        """A pass of a worker, `after` so many seconds, or several; the last of them is returned.
+        """Make one pass of a worker, `after` so many seconds, or several; returns the last.
 
-        The next requests that match meet these faults of the bank.
+        The next requests that match get these faults of the bank.
         """
         if faults:
             self.bank.script(match, faults)
@@ -137,7 +137,7 @@ class Spine(Tables):
         return done
 
     async def reconcile(self, *, after: float = 0, times: int = 1, **options: Any) -> ReconcilerPass:
-        """A pass of a reconciler, `after` so many seconds, or several; the last of them is returned."""
+        """Make one pass of a reconciler, `after` so many seconds, or several; returns the last."""
         settings = ReconcilerSettings(lease=self.lease)
         for _ in range(times):
             if after:
@@ -147,13 +147,13 @@ class Spine(Tables):
         return done
 
     async def sweep(self, *, after: float = 0) -> SweepResult:
-        """One pass of a sweeper, `after` so many seconds."""
+        """Make one pass of a sweeper, `after` so many seconds."""
         if after:
             await self.advance(after)
         return await Sweeper(self.database, self.catalogue).run_once()
 
     async def expect(self, intent: UUID, **expected: Any) -> None:
-        """As of `Tables`; `effects` is the number of payments that the bank has made."""
+        """Like `Tables.expect`; `effects` is the number of payments that the bank has made."""
         if "effects" in expected:
             assert self.effects() == expected.pop("effects")
         await super().expect(intent, **expected)
@@ -164,17 +164,17 @@ class Spine(Tables):
         return found
 
     async def works(self) -> int:
-        """One pass of a worker; how many payments the bank has made then."""
+        """Make one pass of a worker; returns how many payments the bank has made by then."""
         await self.work()
         return self.effects()
 
     async def rest(self) -> None:
-        """What is queued becomes too old to be sent, and a sweeper has seen it."""
+        """Let queued rows become too old to be sent, and a sweeper hold them."""
         await self.execute("UPDATE idem.outbox SET start_before = statement_timestamp()")
         await self.sweep()
 
     async def act(self, action: str, intent: UUID, *, by: str = "ann", reason: str = "a test", **options: Any) -> Any:
-        """An act of an operator's, about the version that is there now."""
+        """Run an operator's action on the current version of the intent."""
         version = await self.value("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent)
         arguments = {"by": by, "reason": reason, "version": version} | options
         if action == "resolve_completed":
@@ -188,28 +188,28 @@ class Spine(Tables):
         return {"Authorization": f"Bearer {token}"}
 
     def know(self, name: str = "pay.keyed", provider: str = "keyed", **changes: Any) -> Catalogue:
-        """From now on the operation of this name is a payment through that account, with these changes."""
+        """Define the operation of this name: a payment through that account, with these changes."""
         known = {**self.catalogue.operations, name: operation(name, provider, **changes)}
         self.catalogue = replace(self.catalogue, operations=known)
         self.acceptor.operations = known
         return self.catalogue
 
     async def status(self, intent: UUID) -> str | None:
-        """Of its row, while there is one."""
+        """The status of its row; None if it has none."""
         return (await self.row_if_any(intent) or {"status": None})["status"]
 
     def change(self, kind: str, **changes: Any) -> None:
-        """The provider of this kind has other fields from now on."""
+        """Change these fields of the provider of this kind."""
         known = self.catalogue.providers
         self.catalogue = replace(self.catalogue, providers={**known, kind: replace(known[kind], **changes)})
 
     def operate(self, name: str, **changes: Any) -> None:
-        """This operation has other fields from now on."""
+        """Change these fields of this operation."""
         known = self.catalogue.operations
         self.catalogue = replace(self.catalogue, operations={**known, name: replace(known[name], **changes)})
 
     def effects(self) -> int:
-        """Payments that the bank has made, whoever asked for them."""
+        """The number of payments that the bank has made, by any client."""
         return len(self.bank.log.payments())
 
 
@@ -227,7 +227,7 @@ def catalogue(url: str, **operations: Any) -> Catalogue:
 
 @contextlib.asynccontextmanager
 async def standing(database: Database, url: str, folder: Path) -> AsyncIterator[Spine]:
-    """The whole path on this database, with a bank that behaves until it is told otherwise."""
+    """The spine on this database, with a bank that succeeds until the test sets a fault."""
     settings = BankSettings(
         log=folder / "bank.jsonl",
         durable=False,

@@ -1,4 +1,4 @@
-"""Connections of a test's own: one statement in one, statements past the guards, and engines without a pool."""
+"""A test's own connections: for one statement, for statements past the guards, and engines without a pool."""
 
 from functools import cache
 from typing import Any
@@ -10,14 +10,14 @@ from sqlalchemy.pool import NullPool
 
 
 def query(url: str, statement: Any, parameters: Any = None) -> list[tuple[Any, ...]]:
-    """Run it, commit, and return its rows, if it has any."""
+    """Run the statement, commit, and return its rows, if any."""
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement, parameters)
         return cursor.fetchall() if cursor.description is not None else []
 
 
 def forced(url: str, statement: Any, parameters: Any = None) -> None:
-    """Run it past the triggers, which a superuser may, and commit."""
+    """Run the statement past the triggers, which a superuser may do, and commit."""
     with psycopg.connect(url) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute(statement, parameters)
@@ -30,7 +30,7 @@ def driven(url: str, driver: str = "psycopg") -> str:
 
 @cache
 def engine_of(url: str, **options: Any) -> Engine:
-    """SQLAlchemy's without a pool. It asks a database what it can do once, not in each test."""
+    """An engine of SQLAlchemy without a pool. It asks a database for its features once, not in each test."""
     return create_engine(driven(url), poolclass=NullPool, **options)
 
 

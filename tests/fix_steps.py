@@ -1,4 +1,4 @@
-"""Steps of the daemons on a spine: claim, take, report, prove, settle; and a daemon that runs beside the test."""
+"""Steps of the daemons on a spine: claim, report, prove, settle; and a daemon that runs beside the test."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ def lane(spine: Spine, kind: str = "keyed") -> LaneName:
 
 
 async def claim(spine: Spine, kind: str = "keyed", *, limit: int = 1, lease: float = 30) -> list[Claim]:
-    """Claim rows as a worker would, and do nothing with them."""
+    """Claim rows like a worker, and do nothing with them."""
     return await spine.run(
         claims.claim, lane(spine, kind), token=uuid4(), holder="worker-1", lease=lease, limit=limit,
         now=clock.boottime(),
@@ -46,7 +46,7 @@ async def claim_one(spine: Spine, kind: str = "keyed", lease: float = 30) -> Cla
 
 
 async def claim_due(spine: Spine, kind: str = "keyed", limit: int = 10, **more: Any) -> list[LookupClaim]:
-    """Take rows as a reconciler would, and do nothing with them."""
+    """Claim rows like a reconciler, and do nothing with them."""
     return await spine.run(
         due.claim_due, lane(spine, kind), spine.catalogue.providers[kind].contract, token=uuid4(), holder="t", lease=30,
         limit=limit, **{"now": clock.boottime(), **more},
@@ -61,7 +61,7 @@ async def claim_due_row(spine: Spine, kind: str = "keyed", **more: Any) -> Looku
 async def answered(
     spine: Spine, taken: LookupClaim, look: Any, seen: Seen | None = None, how: Any = "look"
 ) -> str:  # fmt: skip
-    """Settle a take as if the provider had said this."""
+    """Settle a reconciler's claim as if the provider had given this answer."""
     found = asker.Answered(how, look, seen or Seen(200), sent=False)
     terms = spine.catalogue.require(taken.row.operation)
     became, _ = await settling.settle(spine.database, Renderer(), taken, found, terms)
@@ -69,7 +69,7 @@ async def answered(
 
 
 def report(spine: Spine, claimed: Claim, outcome: Outcome, kind: str = "keyed", status: int | None = 200) -> Report:
-    """What a worker says of its claim."""
+    """A worker's report about its claim."""
     answer = Answer(201, b'{"worker": true}') if isinstance(outcome, Succeeded | Refused) else None
     return Report(claimed.row, outcome, Seen(status), spine.catalogue.require(f"pay.{kind}"), answer)
 
@@ -81,7 +81,7 @@ async def settle(spine: Spine, *reports: Report) -> dict[UUID, results.ResultFat
 async def prove(
     spine: Spine, row: UUID, proof: Proof, kind: str = "keyed", *, source: str = "webhook", wait: bool = True
 ) -> str:
-    """What becomes of this proof about a row."""
+    """Apply this proof to a row; returns what became of it."""
     status = 201 if isinstance(proof, Succeeded) else 402
     answer = None if isinstance(proof, Pending) else Answer(status, b'{"proof": true}')
     found = StoredProof(uuid4(), source, proof, answer)
@@ -93,7 +93,7 @@ async def prove(
 async def working(
     spine: Spine, kind: str = "worker", url: str | None = None, **settings: float
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """A worker or reconciler on connections of its own that runs in this loop, and the event that stops it."""
+    """A worker or reconciler on its own connections that runs in this loop, and the event that stops it."""
     database = Database(url or spine.url, name="idem-test-daemon", size=4, timeouts=Timeouts(statement=3, connect=2))
     async with stopping(database):
         await database.open()

@@ -1,4 +1,4 @@
-"""A shop that pays through `kind = "stripe"`, over a bank in its Stripe-like mode, every daemon stepped by hand."""
+"""A shop that pays through `kind = "stripe"`, over a bank in its Stripe-like mode, all daemons stepped by hand."""
 
 import asyncio
 import contextlib
@@ -35,20 +35,21 @@ SETTINGS = Path(__file__).with_name("stripe_settings.toml").read_text()
 
 
 def configured(path: Path, origin: str, more: str = "", fetch: bool = False) -> Catalogue:
-    """The catalogue of the shop, out of an idem.toml like a user's."""
+    """The catalogue of the shop, from an idem.toml like a user's."""
     file = path / "idem.toml"
     file.write_text(
         SETTINGS % {"environment": ENVIRONMENT, "origin": origin, "more": more, "fetch": str(fetch).lower()}
     )
     found = load(file, {"STRIPE_SECRET_KEY": KEY, "STRIPE_WEBHOOK_SECRET": SECRET})
-    # Every worker that is stepped by hand would ask at its start, and take the first fault of a script for itself.
+    # Without the account's question: each worker that is stepped by hand would ask it at its start, and get the
+    # script's first fault.
     unasked = {name: replace(cast(HttpProvider, each), account_question=None) for name, each in found.providers.items()}
     return Catalogue(ENVIRONMENT, unasked, found.operations)
 
 
 @dataclass
 class Shop(Spine):
-    """The spine with its operations at Stripe."""
+    """The spine with operations at Stripe."""
 
     hooks: str = ""
 
@@ -63,7 +64,7 @@ class Shop(Spine):
         return decision.intent_id
 
     async def done(self, key: str = "k1", operation: str = "pay", *, faults: Faults = (), **params: Any) -> UUID:
-        """Accepted and sent once; the bank answers with these faults."""
+        """Accept an intent and send it once; the bank plays these faults."""
         intent = self.asked(key, operation, **params)
         await self.work(faults=faults)
         return intent
@@ -75,7 +76,7 @@ class Shop(Spine):
         return found["state"], None if row is None else row["status"]
 
     async def end(self, intent: UUID) -> tuple[str | None, str | None]:
-        """How the intent ended, and the provider's reference."""
+        """The outcome of the intent, and the provider's reference."""
         found = await self.one("SELECT outcome, provider_reference FROM idem.intents WHERE id = %(i)s", i=intent)
         return found["outcome"], found["provider_reference"]
 
@@ -90,7 +91,7 @@ class Shop(Spine):
         return [each["id"] for each in self.bank.stripe_objects(kind)]
 
     async def comes_to(self, intent: UUID, state: str) -> None:
-        """Wait for the events that say so; one that met a locked row is applied by the reconciler."""
+        """Wait until events bring the intent into this state; the reconciler applies an event that met a locked row."""
 
         async def there() -> bool:
             await self.reconcile()
@@ -99,7 +100,7 @@ class Shop(Spine):
         await until(there)
 
     async def told(self, count: int) -> list[dict[str, Any]]:
-        """The events that were taken in, once there are so many, and no more."""
+        """Wait for this many stored events; returns them, and fails if there are more."""
         kept: list[dict[str, Any]] = []
 
         async def come() -> bool:
@@ -111,12 +112,12 @@ class Shop(Spine):
         return kept
 
     async def by_hand(self, do: Callable[[stripe.StripeClient], Any]) -> Any:
-        """What somebody else does with Stripe's own library: another program, or a person at the dashboard."""
+        """Do something with Stripe's own library, like another program or a person at the dashboard."""
         sdk = stripe.StripeClient(KEY, base_addresses={"api": self.bank.url}, max_network_retries=0)
         return await asyncio.to_thread(do, sdk)
 
     async def post(self, event: Mapping[str, Any]) -> str:
-        """Send an event of Stripe's to the endpoint; what became of it."""
+        """Send an event of Stripe to the endpoint; returns its verdict."""
         body = json.dumps(event).encode()
         async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
             answer = await http.post(self.hooks, content=body, headers=signed(body))
@@ -125,14 +126,14 @@ class Shop(Spine):
 
 
 def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
-    """The headers of a delivery of Stripe's."""
+    """The headers of a delivery of Stripe."""
     stamp = int(time.time())
     mac = hmac.new(secret.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
     return {"content-type": "application/json", "stripe-signature": f"t={stamp},v1={mac}"}
 
 
 def event(kind: str, thing: Mapping[str, Any], key: str | None = None, id: str = "evt_by_hand") -> dict[str, Any]:
-    """An event as Stripe writes it."""
+    """An event in Stripe's form."""
     return {
         "id": id,
         "object": "event",
@@ -155,7 +156,7 @@ async def shop(
     stripe: StripeSettings | None = None,
     **account: Any,
 ) -> AsyncIterator[Shop]:
-    """The shop; with an `order` its bank sends events to the endpoint, which stands in any case."""
+    """The shop with a running endpoint; only with an `order` its bank sends events to it."""
     port = free_port()
     hooks = f"http://127.0.0.1:{port}/webhooks/stripe"
     ours = BankAccount(

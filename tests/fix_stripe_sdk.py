@@ -1,4 +1,4 @@
-"""What Stripe's own library knows of every write of its API: the paths, and which of them take metadata."""
+"""All writes of Stripe's API, from Stripe's own library: the paths, and which of them accept metadata."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ PATH = re.compile(r"/v1/[a-z0-9_/{}]+")
 
 @cache
 def writes() -> dict[str, bool]:
-    """Path of every POST of the v1 API, with `{…}` for its ids, and whether its params have `metadata`."""
+    """The path of every POST of the v1 API, with `{…}` for ids, and whether its params have `metadata`."""
     found: dict[str, bool] = {}
     for file in sorted(ROOT.glob("**/*_service.py")):
         tree = ast.parse(file.read_text())

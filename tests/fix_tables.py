@@ -1,4 +1,4 @@
-"""What stands in the tables of a test's database: each look and each change has a connection of its own."""
+"""The rows of a test's database: each query and each change has its own connection."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ Made = TypeVar("Made")
 
 @dataclass
 class Tables:
-    """`advance` moves every time of every row into the past, as if it had passed."""
+    """Queries and changes. `advance` moves every time of every row into the past, as if it had passed."""
 
     database: Database
 
     async def run(
         self, function: Callable[Concatenate[Any, Given], Awaitable[Made]], *args: Given.args, **named: Given.kwargs
     ) -> Made:
-        """What this function makes of a connection."""
+        """Call this function with a connection; returns its result."""
         async with self.database.connection() as connection:
             return await function(connection, *args, **named)
 
@@ -42,7 +42,7 @@ class Tables:
         return rows[0]
 
     async def lacks(self, rows: str, **parameters: Any) -> bool:
-        """Whether there is no row; `rows` begins with FROM."""
+        """Whether there is no such row; `rows` begins with FROM."""
         return not await self.all(f"SELECT {rows}", **parameters)
 
     async def value(self, sql: str, **parameters: Any) -> Any:
@@ -58,7 +58,7 @@ class Tables:
             await connection.execute(sql, parameters or named or None)
 
     async def forced(self, sql: str, **parameters: Any) -> None:
-        """Past the guards: what takes hours, a crash or another release to come to."""
+        """Change rows past the guards: for states that need hours, a crash or another release."""
         async with self.database.connection() as connection, connection.transaction():
             await connection.execute("SET LOCAL session_replication_role = replica")
             await connection.execute(sql, parameters)
@@ -80,7 +80,7 @@ class Tables:
         )  # fmt: skip
 
     async def events(self, intent: UUID) -> list[str]:
-        """The types of its events, in their order."""
+        """The types of its events, in order."""
         return await self.column("SELECT type FROM idem.events WHERE aggregateid = %(i)s ORDER BY number", i=intent)
 
     async def evidence(self, intent: UUID) -> list[tuple[str, str, str | None]]:
@@ -90,11 +90,11 @@ class Tables:
         return [(row["source"], row["kind"], row["outcome"]) for row in rows]
 
     async def expect(self, intent: UUID, **expected: Any) -> None:
-        """The row of this intent has these columns.
+        """Check these columns of the row of this intent.
 
         `state` is the intent's, `key` the state of its key and `answer` the HTTP status stored there, `letters` its
-        open dead letters, `events` the types of its events, `proofs` the number of proofs that are stored for any call.
-        A row that has left has the status None.
+        open dead letters, `events` the types of its events, `proofs` the number of stored proofs of all calls. Without
+        a row the status is None.
         """
         found = await self.row_if_any(intent) or {"status": None}
         if "state" in expected:

@@ -10,7 +10,7 @@ import termios
 
 
 def on_a_terminal(arguments: tuple[str, ...], environment: dict[str, str], width: int = 0) -> tuple[bytes, int]:
-    """What a command writes to a terminal of this width, and its exit code."""
+    """Run a command on a terminal of this width; returns its output and its exit code."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
@@ -23,7 +23,7 @@ def on_a_terminal(arguments: tuple[str, ...], environment: dict[str, str], width
         try:
             while data := os.read(ours, 65536):
                 written += data
-        except OSError:  # how Linux says that the other end is closed
+        except OSError:  # Linux reports the closed other end like this
             pass
         os.close(ours)
         return bytes(written), process.wait(60)

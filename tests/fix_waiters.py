@@ -11,7 +11,7 @@ from fix_server import KEPT
 
 @contextlib.asynccontextmanager
 async def waiters(api: Client, number: int, *, keys: int) -> AsyncIterator[list[asyncio.Task[httpx.Response]]]:
-    """So many requests for so many different keys, all of which wait when this is entered."""
+    """Send `number` requests with `keys` different keys; inside the block all of them wait."""
     async with httpx.AsyncClient(
         base_url=api.url, headers={"Authorization": f"Bearer {api.token}"}, timeout=120, limits=KEPT
     ) as http:

@@ -1,4 +1,4 @@
-"""Waiting for what other tasks and processes do, and daemons that run in the loop of a test."""
+"""Waiting for other tasks and processes, and daemons that run in the loop of a test."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 
 class Closing(Protocol):
-    """What has to be closed."""
+    """Something to close."""
 
     async def close(self) -> None: ...
 
@@ -24,7 +24,7 @@ Closed = TypeVar("Closed", bound=Closing)
 
 
 async def until(check: Callable[[], object], what: object = "it", seconds: float = 60, every: float = 0.02) -> None:
-    """Wait until `check()`, or what it awaits, is true; the bound is only there to fail."""
+    """Wait until `check()`, or what it awaits, is true; the time limit only makes a test fail."""
     end = time.monotonic() + seconds
     while True:
         found = check()
@@ -46,7 +46,7 @@ def until_it_holds(
 
 @contextlib.asynccontextmanager
 async def stopping(one: Closed) -> AsyncIterator[Closed]:
-    """A daemon, lane or database that is closed at the end."""
+    """A daemon, lane or database, closed at the end."""
     try:
         yield one
     finally:
@@ -55,7 +55,7 @@ async def stopping(one: Closed) -> AsyncIterator[Closed]:
 
 @contextlib.asynccontextmanager
 async def running(*daemons: Running) -> AsyncIterator[asyncio.Event]:
-    """The daemons in the background; they are stopped at the end, or by the event."""
+    """Run daemons in the background; they stop at the end, or when the event is set."""
     stop = asyncio.Event()
     tasks = [asyncio.create_task(daemon.run(stop)) for daemon in daemons]
     try:

@@ -34,7 +34,7 @@ SCHEME = StandardWebhooks()
 
 
 def secret(text: str) -> str:
-    """A signing secret made of a text."""
+    """A signing secret made from a text."""
     return "whsec_" + base64.b64encode(text.encode().ljust(32, b".")).decode()
 
 
@@ -64,7 +64,7 @@ def with_events(known: Catalogue, *keyless_secrets: bytes) -> Catalogue:
 
 
 def signed(body: bytes, id: str, *, key: str = FIRST, at: float | None = None) -> dict[str, str]:
-    """The headers of a delivery, by the official library."""
+    """The headers of a delivery, signed by the official library."""
     moment = datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC)
     signature = Official(key).sign(id, moment, body.decode())
     return {
@@ -76,7 +76,7 @@ def signed(body: bytes, id: str, *, key: str = FIRST, at: float | None = None) -
 
 
 def event(key: object, status: str = "succeeded", reference: str = "pay_1", **more: Any) -> dict[str, Any]:
-    """An event as the bank sends it."""
+    """An event in the bank's form."""
     shown = {"id": reference, "status": status, "amount": 100, "idempotency_key": None if key is None else str(key)}
     return {"type": f"payment.{status}", "data": {**shown, **more}}
 
@@ -106,14 +106,14 @@ class Hooks:
         return await self.post(body, signed(body, id, key=key), path)
 
     async def verdict(self, content: Any, id: str = "evt_1", **options: Any) -> str:
-        """Send an event that is taken; what became of it."""
+        """Send an event that is accepted; returns its verdict."""
         answer = await self.send(content, id, **options)
         assert answer.status_code == 200, answer.text
         assert answer.json()["event"] == id
         return str(answer.json()["verdict"])
 
     async def change(self, **changes: Any) -> None:
-        """The provider `keyed` has other fields from now on: here, and at a new endpoint in place of this one."""
+        """Change these fields of the provider `keyed`, here and at a new endpoint that replaces this one."""
         self.spine.change("keyed", **changes)
         self.url = await self.endpoints.enter_async_context(serving(self.spine.url, self.spine.catalogue))
         self.http.base_url = self.url
@@ -122,18 +122,18 @@ class Hooks:
         self, intent: UUID, verdict: str, status: str = "succeeded", reference: str = "pay_1", *, id: str = "evt_1",
         **expected: Any,
     ) -> None:  # fmt: skip
-        """Send an event about this call: what becomes of it, and what holds of the call then, as of `expect`."""
+        """Send an event about this call; checks its verdict, and then the call like `expect`."""
         assert await self.verdict(event(await self.key(intent), status, reference), id) == verdict
         await self.expect(intent, **expected)
 
     async def expect(self, intent: UUID, stands: Any = None, *, id: str = "evt_1", **expected: Any) -> None:
-        """As of `Spine`; `stands` is the intent's state and its row's status, `verdict` what became of the event."""
+        """Like `Spine.expect`; `stands` is the intent's state and its row's status, `verdict` the event's."""
         if "verdict" in expected:
             assert (await self.kept(id))["verdict"] == expected.pop("verdict")
         await self.spine.expect(intent, **dict(zip(("state", "status"), stands or (), strict=False)), **expected)
 
     async def lost(self, key: str = "k") -> tuple[UUID, str]:
-        """A call whose answer was lost though the bank has made the payment; its reference there."""
+        """A call whose answer was lost after the bank made the payment; returns the intent and the bank's reference."""
         intent = await self.spine.sent(key, faults=["act_then_drop"])
         await self.spine.expect(intent, state="unknown", status="unknown")
         return intent, self.spine.bank.log.payments()[-1].id
@@ -150,7 +150,7 @@ class Hooks:
         return await self.spine.one("SELECT * FROM idem.webhook_events WHERE event_id = %(e)s", e=id)
 
     async def transitions(self, intent: UUID) -> list[tuple[str, str, str]]:
-        """Changes of an intent's state after its accept, and who made them."""
+        """Changes of an intent's state after accept, with their sources."""
         rows = await self.spine.all(
             "SELECT source, from_state, to_state FROM idem.evidence WHERE intent_id = %(i)s"
             " AND from_state <> to_state ORDER BY id",
@@ -163,7 +163,7 @@ class Hooks:
 async def serving(
     url: str, catalogue: Catalogue, settings: EndpointSettings | None = None, port: int = 0
 ) -> AsyncIterator[str]:
-    """An endpoint in this loop; its address."""
+    """The address of an endpoint in this loop."""
     settings = settings or EndpointSettings(pool=12)
     bounds = Timeouts(settings.timeout, settings.timeout, 30, settings.timeout)
     database = Database(url, name="idem-test-webhooks", size=settings.pool, timeouts=bounds)
@@ -183,7 +183,7 @@ async def serving(
 
 @contextlib.asynccontextmanager
 async def hooking(desk: Desk, settings: EndpointSettings | None = None) -> AsyncIterator[Hooks]:
-    """Hooks with an endpoint of their own."""
+    """Hooks with their own endpoint."""
     desk.spine.catalogue = with_events(desk.spine.catalogue)
     async with (
         serving(desk.spine.url, desk.spine.catalogue, settings) as url,

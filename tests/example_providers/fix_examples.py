@@ -37,7 +37,7 @@ ENV = {
 
 
 def lay(name: str, folder: Path, **instead: str) -> Path:
-    """The example as a file of its own; the one thing of the machine in it, the file of a token, lies beside it."""
+    """Write the example into a file; the token file, its only path of the machine, is beside it."""
     text = (EXAMPLES / f"{name}.toml").read_text().replace(TOKEN_FILE, "token")
     for old, new in instead.items():
         assert old in text
@@ -49,7 +49,7 @@ def lay(name: str, folder: Path, **instead: str) -> Path:
 
 
 def recorded(provider: str, kind: str, name: str) -> Any:
-    """A shape with our key in it. `checkout_refunds` is Checkout.com too."""
+    """A recorded shape with our key. `checkout_refunds` is Checkout.com too."""
     return json.loads((RECORDED / provider.partition("_")[0] / f"{kind}.json").read_text().replace("$KEY", KEY))[name]
 
 

@@ -28,7 +28,7 @@ Opened = AbstractContextManager[BankWorld]
 
 @dataclass(frozen=True)
 class Liar:
-    """Who lies to which rule. `says` is the setting that the failure must name; `more` are the rule's arguments."""
+    """A liar, and the rule that must find it. The failure must name the setting `says`. `more`: the rule's arguments."""
 
     rule: str
     why: str
@@ -38,7 +38,7 @@ class Liar:
 
 
 def opened(provider: Provider, *, bank: Mapping[str, Any] | None = None, **more: Any) -> Callable[[], Opened]:
-    """A bank as LEDGER describes it, unless `bank` says otherwise, and this provider."""
+    """A bank as LEDGER describes it, with the changes of `bank`, and this provider."""
     assert isinstance(provider, HttpProvider)
     account = {"cancel": CancelByKey(tombstones=True), **(bank or {})}
     request = more.pop("request", PAYMENT)
@@ -52,7 +52,7 @@ def contract(**changes: Any) -> HttpProvider:
 
 
 def like(kind: type[HttpProvider], honest: HttpProvider | None = None) -> HttpProvider:
-    """A provider of another class with all that the honest one has."""
+    """A provider of another class with all members of the honest one."""
     honest = honest or ledger()
     return kind(**{name: getattr(honest, name) for name in honest.__dataclass_fields__})
 
@@ -74,14 +74,14 @@ class Hasty(HttpProvider):
 
 
 class Random(HttpProvider):
-    """Puts chance into its requests."""
+    """Puts random bytes into its requests."""
 
     def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
         return super().freeze(replace(request, json={**request.json, "nonce": str(uuid4())}), provider_key)
 
 
 class Fragile(HttpProvider):
-    """Takes it for granted that errors have a message."""
+    """Expects a message in every error."""
 
     def classify(self, response: Response) -> tuple[Outcome, Seen]:
         if response.status == 400:
@@ -109,7 +109,7 @@ class Gullible(HttpProvider):
 
 
 class Confident(HttpProvider):
-    """Sees what it was asked about in every answer."""
+    """Sees the requested object in every answer."""
 
     def read_look(
         self, response: Response, question: Question, request: FrozenRequest | None = None
@@ -140,7 +140,7 @@ def hearing(scheme: Any, secrets: tuple[bytes, ...] | None = None) -> HttpProvid
 
 
 def ignoring_its_query() -> HttpProvider:
-    """Asks for everything, and takes the first."""
+    """Asks for all objects, and takes the first."""
     honest = ledger()
     return replace(
         honest,
@@ -152,7 +152,7 @@ def ignoring_its_query() -> HttpProvider:
 
 
 def listing_everything() -> HttpProvider:
-    """Its list knows no time, and does not say when anything was made."""
+    """Its list ignores the period, and does not say when objects were made."""
     honest = ledger()
     assert honest.ledger is not None
     everything = {"path": "/payments?limit=1000", "created": None}
@@ -176,7 +176,7 @@ def _throttled(method: str, target: str, answer: Any) -> Any:
 
 
 class Acting(BankWorld):
-    """Calls something a drop before acting that is one after it."""
+    """Its drop before acting comes after acting."""
 
     def next(self, fault: str) -> None:
         super().next("act_then_drop" if fault == "drop_before_acting" else fault)

@@ -35,7 +35,7 @@ NAMES = {
     "pending": "pending:3600",
     "requires_action": "requires_action:3600",
 }
-"""The bank's own names, where they are others."""
+"""The bank's names of faults, if they differ."""
 
 PLAIN = frozenset({"act_then_drop", "drop_before_acting", "cut_body", "429", "503", "decline"})
 
@@ -43,7 +43,7 @@ LEDGER = Path(__file__).with_name("worlds_ledger.toml").read_text()
 
 
 def ledger(text: str = LEDGER, **changes: Any) -> HttpProvider:
-    """The bank's contract; `changes` replace tables of it, None leaves one out.."""
+    """The bank's contract; `changes` replace tables of it, None removes one."""
     tables = {**tomllib.loads(text), **changes}
     settings = ProviderSettings.model_validate({name: each for name, each in tables.items() if each is not None})
     secrets = {"main": (StandardWebhooks().parse_secret(SECRET),)}
@@ -55,7 +55,7 @@ def ledger(text: str = LEDGER, **changes: Any) -> HttpProvider:
 
 @dataclass
 class Endpoint:
-    """Takes the bank's deliveries as they come."""
+    """Receives the bank's deliveries."""
 
     taken: list[Signed] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""One provider, as idem.toml would make it, for the tests of this folder."""
+"""One provider, as from an idem.toml, for the tests of this folder."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ LOOKUPS = (
 
 
 def bank(**changes: Any) -> HttpProvider:
-    """The bank; `contract`, `outcome`, `errors` and `lookups` may be others."""
+    """The bank's provider; `contract`, `outcome`, `errors` and `lookups` replace its own."""
     contract = Contract(
         "bank",
         KeyRule("header", "Idempotency-Key", "stored", 86400, 1020),
@@ -44,7 +44,7 @@ def bank(**changes: Any) -> HttpProvider:
 
 
 def answered(status: int, body: object = b"", complete: bool = True, **headers: str) -> Response:
-    """A response; headers are given with `_` for `-`."""
+    """A response; the names of headers have `_` for `-`."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return Response(status, {name.replace("_", "-"): value for name, value in headers.items()}, content, complete)
 

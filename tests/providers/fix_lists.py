@@ -1,4 +1,4 @@
-"""Providers that idem.toml would make, for the tests of look-ups, lists and cancels."""
+"""Providers, as from an idem.toml, for the tests of look-ups, lists and cancels."""
 
 import tomllib
 from pathlib import Path

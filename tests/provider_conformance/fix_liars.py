@@ -28,7 +28,7 @@ Opened = AbstractContextManager[BankWorld]
 
 @dataclass(frozen=True)
 class Liar:
-    """A liar, and the rule that must find it. The failure must name the setting `says`. `more`: the rule's arguments."""
+    """A liar, and the rule that finds it. The failure must name the setting `says`. `more`: arguments of the rule."""
 
     rule: str
     why: str

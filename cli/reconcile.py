@@ -32,7 +32,7 @@ What --since counts, of each account whose provider has a `list`:
   settled now   it was open here, and the provider's object showed how it ended
   ours only     completed here, but the provider has nothing, neither on its list nor in a look-up
   theirs only   the provider has it, and this ledger does not have it or differs
-  foreign       not ours: without our mark, and neither its key nor its reference is known here
+  foreign       not ours: without our tag, and neither its key nor its reference is known here
   open          still in progress here
   decided       a discrepancy that an operator has decided before
   not compared  not on the list, and the look-up failed

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from idem.application.connections import ConnectionAdapter, SQLAlchemyAdapter
 from idem.outbox.database import preconditions
 from idem.outbox.database.address import Address
-from idem.outbox.database.installation import NOT_INSTALLED, SECRET, check_marks
+from idem.outbox.database.installation import NOT_INSTALLED, SECRET, check_deployment_tags
 from idem.outbox.database.notify import Nudge
 from idem.outbox.domain.provider import Provider
 from idem.outbox.values.errors import StoreUnavailable
@@ -27,7 +27,7 @@ class Databases:
 
     def secret(self, adapter: ConnectionAdapter, providers: Iterable[Provider]) -> bytes:
         """The installation's secret, read once. Raises StoreUnavailable where the schema is not installed, or where
-        the requests of these providers would carry the mark of another installation."""
+        the requests of these providers would carry the tag of another deployment."""
         database = adapter.database
         known = self._engines.get(database) if isinstance(database, Engine) else self._others.get(database)
         if known is not None:
@@ -36,7 +36,7 @@ class Databases:
         if row is None:
             hidden = preconditions.hindrances(preconditions.SessionAccess(*adapter.row(preconditions.HINDRANCES, {})))
             raise StoreUnavailable("; ".join(map(str, hidden)) or NOT_INSTALLED)
-        check_marks(row.environment, providers)
+        check_deployment_tags(row.environment, providers)
         secret = bytes(row.secret)
         if isinstance(database, Engine):
             self._engines[database] = secret

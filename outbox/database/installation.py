@@ -29,17 +29,17 @@ def other_environment(found: str, configured: str | None) -> str | None:
     )
 
 
-def check_marks(environment: str, providers: Iterable[Provider]) -> None:
-    """Raises StoreUnavailable if a request from here would carry the mark of another deployment than this database's.
+def check_deployment_tags(environment: str, providers: Iterable[Provider]) -> None:
+    """Raises StoreUnavailable if a request from here would carry another deployment's tag than this database's.
 
     Daemons of another environment do not start; an application that only accepts would not notice.
     """
     for provider in providers:
-        mark = provider.contract.deployment
-        if mark not in (None, environment):
+        tag = provider.contract.deployment
+        if tag not in (None, environment):
             raise StoreUnavailable(
                 f"this database belongs to environment {environment!r}, and a request to "
-                f"{provider.contract.provider} would be marked as {mark!r}: set IDEM_ENVIRONMENT={environment}, or "
+                f"{provider.contract.provider} would be tagged {tag!r}: set IDEM_ENVIRONMENT={environment}, or "
                 "check which database this is"
             )
 

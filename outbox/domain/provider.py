@@ -49,8 +49,8 @@ class Question:
 class Item:
     """One object of the provider's own list, for the ledger check.
 
-    `key`: the provider key that it carries. `ours`: it carries this deployment's mark; None where the contract has no
-    mark. `said`: the proof in it, None where no rule knows its state. `created`: POSIX seconds, if it says so. `kind`:
+    `key`: the provider key that it carries. `ours`: it carries this deployment's tag; None where the contract has no
+    tag. `said`: the proof in it, None where no rule knows its state. `created`: POSIX seconds, if it says so. `kind`:
     what kind of object it is, where the contract has kinds (`Provider.kind`).
     """
 

@@ -109,7 +109,7 @@ class Event:
     `wanted`: the contract asks for events of this type. `said` is the proof in it; `note` why it is one, or is none.
     `bare`: it shows no object, so that only the provider can say what has become of it.
     `later`: a later fact about an object that exists (refund, dispute, bounce), which is never a proof; `status` and
-    `fields` are what it says. `ours`: it carries this deployment's mark; None where the contract has no mark. `body`: a
+    `fields` are what it says. `ours`: it carries this deployment's tag; None where the contract has no tag. `body`: a
     delivery of this event alone, which says the same when it is read again; None: the delivery itself. `kind`: of the
     object, where the contract has kinds. `more_keys`: what else may be our key, in further places.
     """

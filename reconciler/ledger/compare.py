@@ -1,7 +1,7 @@
 """Compares one object of the provider's list with this ledger. Pure: no I/O, no clock.
 
-An object is ours by a stored key or reference, by our mark, or because only this deployment uses the account. Every
-other object is foreign and is only counted (hazard 40).
+An object is ours by a stored key or reference, by our deployment tag, or because only this deployment uses the account.
+Every other object is foreign and is only counted (hazard 40).
 """
 
 import json

@@ -41,7 +41,7 @@ PAGE: Final = 100
 """Objects, or intents, that are compared at a time."""
 
 MOST: Final = 1000
-"""Discrepancies of a lane with which a walk ends: so many are a mistake in the contract (a mark, a pointer to the key),
+"""Discrepancies of a lane with which a walk ends: so many are a mistake in the contract (a tag, a pointer to the key),
 and nobody would read them."""
 
 SPARE: Final = 60.0

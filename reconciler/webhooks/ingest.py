@@ -160,7 +160,7 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
         if not event.wanted:
             return "ignored"
         if what is None:
-            # Another deployment's mark; and still it is tried once more, because we cannot see what is not committed.
+            # Another deployment's tag; idem still tries it once more, because it cannot see what is not committed.
             foreign = event.ours is False
             verdict: Verdict = "foreign" if foreign else "unmatched"
             if foreign:

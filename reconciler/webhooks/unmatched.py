@@ -1,7 +1,7 @@
 """Events that match no call: kept, tried again, and in the end a dead letter, or counted as foreign.
 
 Other programs often use the same account: other deployments, earlier code, a dashboard. An event counts as ours by our
-mark, by a key that looks like one of ours, or if only this deployment uses the account. Every other unmatched event is
+tag, by a key that looks like one of ours, or if only this deployment uses the account. Every other unmatched event is
 foreign, and opens no dead letter (hazard 40).
 """
 

@@ -1,4 +1,4 @@
-"""The frozen request: the same bytes every time, with the key and the mark and without a credential."""
+"""The frozen request: the same bytes every time, with the key and the deployment tag, without a credential."""
 
 import copy
 import json
@@ -61,7 +61,7 @@ class FreezingRules:
             leaks = len(secret) >= SHORTEST_SECRET and any(secret in each for each in written)
             must(not leaks, "accounts", f"the credential of the header {name} stands in the frozen request")
 
-    def test_the_mark_is_in_the_request(self, calls: Calls) -> None:
+    def test_the_tag_is_in_the_request(self, calls: Calls) -> None:
         """By it the provider's lists and events show which objects are this deployment's."""
         key = str(uuid4())
         deployment = calls.contract.deployment

@@ -18,18 +18,18 @@ class ListingRules:
         must(item.said is not None, "list", f"the list shows {item.said!r} for a call that was answered {sent.word}")
 
     def test_the_list_shows_whose_an_object_is(self, calls: Calls) -> None:
-        """By the key, or by this deployment's mark."""
+        """By the key, or by this deployment's tag."""
         _listed(calls)
         sent = calls.made()
         calls.past_the_horizon()
         item = _only(_items(calls, [sent.at]), sent.reference)
         must(item.key in (None, sent.key), "list.key", f"the list shows the key {item.key} instead of {sent.key}")
         if calls.contract.deployment is not None:
-            must(item.ours is True, "mark", "an object of this deployment does not show its mark in the list")
+            must(item.ours is True, "deployment_tag", "an object of this deployment does not show its tag in the list")
         elif item.key is None:
             applies(
                 calls.contract.dedicated_account,
-                "the list shows neither key nor mark: only references tell whose it is",
+                "the list shows neither key nor tag: only references tell whose it is",
             )
 
     def test_the_list_shows_others_as_others(self, calls: Calls) -> None:
@@ -43,7 +43,7 @@ class ListingRules:
         world_must(bool(others), "World.foreign made nothing that the list shows")
         for each in others:
             message = f"somebody else's object {each.reference} is taken for this deployment's"
-            must(not each.ours and each.key != sent.key, "mark", message)
+            must(not each.ours and each.key != sent.key, "deployment_tag", message)
 
     def test_the_list_goes_on_to_its_end(self, calls: Calls) -> None:
         """With one object more than a page holds, the list has all of them, on more than one page."""

@@ -10,7 +10,7 @@ from idem.errors import Unrenderable
 from idem.outbox.config import Configuration, explain, load
 
 FORM = 'encoding = "form"\n'
-MARK = (
+TAG = (
     'deployment_tag = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key", not_in = ["/v1/*/confirm"] }\n'
 )
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
@@ -50,12 +50,12 @@ def found(tmp_path: Path, written: str) -> dict[str, str]:
             for body in ("true", "-1", "[1]", '"x"', "[[]]", '"{idem.key}"')
         ),
         *(
-            (f"body = {body}", FORM + MARK, 'carrier = "none"', "the way is")
+            (f"body = {body}", FORM + TAG, 'carrier = "none"', "the way is")
             for body in ("true", "-1", "[1]", '"x"', "[[]]", "{ metadata = true }")
         ),
-        ("body = { metadata = true }", MARK, 'carrier = "none"', "the way is not an object"),
-        ('body = { metadata = { idem_deployment = "test" } }', MARK, 'carrier = "none"', "writes another value there"),
-        ('body = { "metadata[idem_key]" = "x" }', FORM + MARK, 'carrier = "none"', "two members of the form"),
+        ("body = { metadata = true }", TAG, 'carrier = "none"', "the way is not an object"),
+        ('body = { metadata = { idem_deployment = "test" } }', TAG, 'carrier = "none"', "writes another value there"),
+        ('body = { "metadata[idem_key]" = "x" }', FORM + TAG, 'carrier = "none"', "two members of the form"),
         ('body = { items = [{ "a[b]" = "{a}" }] }', FORM, 'carrier = "none"', "has a bracket in its name"),
         ('body = { metadata = { "x[{a}]" = 1 } }', FORM, 'carrier = "none"', "has a bracket in its name"),
         ("body = [1]", "", IN_BODY, "the body is not an object"),
@@ -72,15 +72,15 @@ def test_each_is_an_error(tmp_path: Path, body: str, provider: str, key: str, wo
     ("body", "provider", "key", "path"),
     [
         ("body = true", "", "", "/v1/payments"),
-        ("", FORM + MARK, "", "/v1/payments"),
-        ('body = "{a}"', FORM + MARK, "", "/v1/payments"),
-        ('body = { metadata = "{a}" }', FORM + MARK, "", "/v1/payments"),
-        ('body = { metadata = { idem_deployment = "{a}", "{b}" = 1, "x{a}" = 2 } }', FORM + MARK, "", "/v1/payments"),
-        ('body = { metadata = { idem_deployment = "production" } }', MARK, "", "/v1/payments"),
+        ("", FORM + TAG, "", "/v1/payments"),
+        ('body = "{a}"', FORM + TAG, "", "/v1/payments"),
+        ('body = { metadata = "{a}" }', FORM + TAG, "", "/v1/payments"),
+        ('body = { metadata = { idem_deployment = "{a}", "{b}" = 1, "x{a}" = 2 } }', FORM + TAG, "", "/v1/payments"),
+        ('body = { metadata = { idem_deployment = "production" } }', TAG, "", "/v1/payments"),
         ('body = { metadata = { "x[{c?}]" = 1 } }', FORM, "", "/v1/payments"),
-        ('body = { "metadata[{a}]" = 1, "metadata[order]" = "{b}", list = ["{a}"] }', FORM + MARK, "", "/v1/payments"),
-        ("body = { metadata = true }", MARK, "", "/v1/{a}/confirm"),
-        ("body = { metadata = true }", MARK, "", "/v1/x/{a}"),
+        ('body = { "metadata[{a}]" = 1, "metadata[order]" = "{b}", list = ["{a}"] }', FORM + TAG, "", "/v1/payments"),
+        ("body = { metadata = true }", TAG, "", "/v1/{a}/confirm"),
+        ("body = { metadata = true }", TAG, "", "/v1/x/{a}"),
         ('body = "{a}"', "", IN_BODY, "/v1/payments"),
         ('body = { request_id = "{idem.key}" }', "", IN_BODY, "/v1/payments"),
     ],

@@ -1,4 +1,4 @@
-"""Mistakes in what a provider carries and means: mark, encoding, codes, statuses, credentials, standing orders."""
+"""Mistakes in what a provider carries and means: tag, encoding, codes, statuses, credentials, standing orders."""
 
 from datetime import date
 from pathlib import Path
@@ -145,7 +145,7 @@ def test_each_is_found_and_no_secret_is_quoted(tmp_path: Path, old: str, new: st
     assert not any(secret in str(findings) for secret in ("shared", "us:er"))
 
 
-def test_the_mark_and_the_key_cannot_have_one_place(tmp_path: Path) -> None:
+def test_the_tag_and_the_key_cannot_have_one_place(tmp_path: Path) -> None:
     text = SOUND.replace('carrier = "header", name = "Idempotency-Key"', 'carrier = "body", name = "a"')
     text = text.replace("[providers.bank]", '[providers.bank]\ndeployment_tag = { at = "/b", key_at = "/a/b" }', 1)
     assert "carried at /a/b (key.name)" in found(tmp_path / "idem.toml", text)["providers.bank.deployment_tag"]
@@ -170,12 +170,12 @@ def test_a_standing_order_is_taken_where_no_value_is_at_risk(tmp_path: Path, ord
     assert found(tmp_path / "idem.toml", text.replace(said, f'{said}value_at_risk = "none"\n')) == {}
 
 
-def test_the_mark_carries_the_key_that_a_look_up_by_reference_needs(tmp_path: Path) -> None:
+def test_the_tag_carries_the_key_that_a_look_up_by_reference_needs(tmp_path: Path) -> None:
     look = 'lookup.by_reference = { path = "/payments?note={idem.key}", match = "/metadata/idem_key" }\n'
     text = SOUND.replace("[providers.bank]\n", f"[providers.bank]\n{look}", 1)
     assert "does not carry the key" in found(tmp_path / "idem.toml", text)["operations.pay.body"]
-    mark = 'deployment_tag = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }\n'
-    assert found(tmp_path / "idem.toml", text.replace(look, look + mark)) == {}
+    tag = 'deployment_tag = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }\n'
+    assert found(tmp_path / "idem.toml", text.replace(look, look + tag)) == {}
 
 
 def test_no_allowance_for_a_pause_is_warned_of(tmp_path: Path) -> None:

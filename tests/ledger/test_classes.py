@@ -110,7 +110,7 @@ async def test_what_is_there_but_not_on_the_list_is_asked_about(spine: Spine) ->
     assert spine.bank.log.requests[-1].path.startswith("/payments/pay_")
 
 
-async def test_theirs_only_without_an_intent_is_ours_by_the_mark(spine: Spine) -> None:
+async def test_theirs_only_without_an_intent_is_ours_by_the_tag(spine: Spine) -> None:
     """As after a restore that lost the commit of the accept (hazards 5, 60)."""
     payment = await post(spine, metadata={"idem_deployment": "test"})
     foreign = await post(spine, metadata={"idem_deployment": "staging"})
@@ -126,7 +126,7 @@ async def test_theirs_only_without_an_intent_is_ours_by_the_mark(spine: Spine) -
     assert foreign not in str(entry)
 
 
-async def test_hazard_40_without_a_mark_only_an_account_of_our_own_shows_theirs(spine: Spine) -> None:
+async def test_hazard_40_without_a_tag_only_an_account_of_our_own_shows_theirs(spine: Spine) -> None:
     listed(spine, tag=None)
     await post(spine)
     assert counts(await keyed(spine)) == {"foreign": 1}

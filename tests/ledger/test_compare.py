@@ -83,14 +83,14 @@ def test_another_kind_of_object_of_the_same_call_is_no_second_effect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "dedicated", "kind"),
+    ("tagged", "dedicated", "kind"),
     [
         (True, False, "theirs_only"), (False, False, "foreign"), (None, False, "foreign"),
         (None, True, "theirs_only"), (False, True, "theirs_only"),
     ],
 )  # fmt: skip
-def test_what_nothing_here_has(mark: bool | None, dedicated: bool, kind: str) -> None:
-    assert read(item(S, ours=mark), None, replace(CONTRACT, dedicated_account=dedicated)).kind == kind
+def test_what_nothing_here_has(tagged: bool | None, dedicated: bool, kind: str) -> None:
+    assert read(item(S, ours=tagged), None, replace(CONTRACT, dedicated_account=dedicated)).kind == kind
 
 
 @pytest.mark.parametrize(

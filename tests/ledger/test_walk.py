@@ -16,7 +16,7 @@ from idem.reconciler.ledger import walk as walking
 from idem.reconciler.ledger.window import Since
 
 P = json_pointer.parse
-MARKED = {"metadata": {"idem_deployment": "test"}}
+TAGGED = {"metadata": {"idem_deployment": "test"}}
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ async def test_three_hundred_payments_page_by_page(spine: Spine) -> None:
     await settled(spine, 120)
     for start in range(0, 180, 20):
         await asyncio.gather(*(post(spine) for _ in range(start, start + 20)))
-    lost = await post(spine, **MARKED)
+    lost = await post(spine, **TAGGED)
     before = len(spine.bank.log.requests)
     report = await keyed(spine)
     assert report.walked == "complete"
@@ -61,7 +61,7 @@ async def test_a_page_that_fails_for_good_is_never_clean(
     monkeypatch.setattr("idem.outbox.calls.lookup_pages.AGAIN", (0.01, 0.01))
     listed(spine, limit=10)
     await settled(spine, 25)
-    await post(spine, **MARKED)
+    await post(spine, **TAGGED)
     spine.bank.script({"method": "GET"}, ["none", "none", fault, fault, fault])
     checked = await walk(spine)
     (report, _) = checked.lanes
@@ -102,7 +102,7 @@ async def test_a_doubt_that_cannot_be_cleared_is_never_clean(spine: Spine) -> No
 async def test_two_checks_at_once_open_one_letter(spine: Spine) -> None:
     listed(spine, limit=5)
     for _ in range(12):
-        await post(spine, **MARKED)
+        await post(spine, **TAGGED)
     await accepted(spine, 3)
     spine.bank.script({"method": "POST"}, ["act_then_drop"] * 3)
     await work_off(spine)
@@ -173,7 +173,7 @@ async def test_the_window_ends_a_horizon_ago(spine: Spine) -> None:
     """What was made a moment ago may not be on the list yet: it is the next check's."""
     listed(spine, horizon=600)
     await settled(spine, 1)
-    await post(spine, **MARKED)
+    await post(spine, **TAGGED)
     report = await keyed(spine, Since(ago=60))
     assert (report.objects, counts(report)) == (0, {})
     assert report.window is not None and report.window[1] - report.window[0] == pytest.approx(60, abs=1)
@@ -199,7 +199,7 @@ async def test_a_pause_of_look_ups_holds_for_the_walk(spine: Spine) -> None:
 async def test_a_contract_that_takes_everything_for_ours_ends_the_walk(
     spine: Spine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong mark would bury the people under dead letters that nobody reads."""
+    """A wrong tag would bury operators under dead letters."""
     monkeypatch.setattr(walking, "MOST", 20)
     monkeypatch.setattr(walking, "PAGE", 10)
     listed(spine, dedicated_account=True, tag=None)
@@ -212,8 +212,8 @@ async def test_a_contract_that_takes_everything_for_ours_ends_the_walk(
 
 
 async def test_one_object_that_cannot_be_compared_stops_no_other(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = await post(spine, **MARKED)
-    good = await post(spine, **MARKED)
+    bad = await post(spine, **TAGGED)
+    good = await post(spine, **TAGGED)
     opening = walking.discrepancies.open_once
 
     async def broken(connection: object, found: walking.Discrepancy) -> object:

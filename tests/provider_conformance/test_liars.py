@@ -62,7 +62,7 @@ def looking(**ways: Any) -> Any:
     return ledger(lookup={"by_key": BY_KEY, "by_id": BY_ID, "horizon": "10s", **ways})
 
 
-def marked_by_all() -> Any:
+def tagging_all() -> Any:
     class Everybodys(DeploymentTag):
         def ours(self, shown: Any, deployment: str) -> bool:
             return True
@@ -129,7 +129,7 @@ LIARS = [
     Liar("test_nothing_but_the_key_differs_between_two_calls", "chance is in it", "freeze", opened(like(Random))),
     Liar("test_the_key_travels_where_the_contract_says", "it is left out", "key.name", opened(like(Forgetful))),
     Liar("test_no_credential_is_frozen", "the token is in the body", "accounts", opened(ledger(), request=CARRYING)),
-    Liar("test_the_mark_is_in_the_request", "it is left out", "deployment_tag.at", opened(replace(ledger(), tag=None))),
+    Liar("test_the_tag_is_in_the_request", "it is left out", "deployment_tag.at", opened(replace(ledger(), tag=None))),
     Liar("test_reading_never_raises", "errors always have a message", "classify", opened(like(Fragile))),
     Liar("test_a_cut_answer_proves_nothing", "201 is enough", "classify", opened(like(Gullible))),
     Liar("test_a_cut_look_proves_nothing", "what does not show it has nothing", "lookup", opened(like(Gullible))),
@@ -156,7 +156,7 @@ LIARS = [
          opened(ledger(list={**LIST, "reference": "/idempotency_key"}))),
     Liar("test_the_list_shows_whose_an_object_is", "the id is our key", "list.key",
          opened(ledger(list={**LIST, "key": "/id"}))),
-    Liar("test_the_list_shows_others_as_others", "everybody has our mark", "mark", opened(marked_by_all())),
+    Liar("test_the_list_shows_others_as_others", "all objects have our tag", "deployment_tag", opened(tagging_all())),
     Liar("test_the_list_goes_on_to_its_end", "one page is all", "list.page",
          opened(ledger(list={name: each for name, each in LIST.items() if name != "page"}))),
     Liar("test_the_list_keeps_to_its_time", "it knows no time", "list.path", opened(listing_everything())),

@@ -1,5 +1,5 @@
-"""An object in an envelope, a list that is left out where it is empty, a mark that stands elsewhere in an object, and a
-look-up that asks about a part of the call's own address."""
+"""An object in an envelope, a list that is left out if it is empty, a tag elsewhere in an object, and a look-up by a
+part of the call's own path."""
 
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ def test_a_call_without_such_a_part_is_not_asked_about(path: str) -> None:
     assert provider(BANK).questions(Question(KEY, None, False, path=path)) == ()
 
 
-def test_a_mark_that_stands_elsewhere_in_an_object() -> None:
+def test_a_tag_elsewhere_in_an_object() -> None:
     bank = provider(BANK)
     frozen = bank.freeze(ProviderRequest("POST", "/payments", {"payment": {"amount": 5}}), KEY)
     assert frozen.body.decode() == ('{"payment":{"amount":5,"metadata":{"by":"test","key":"' + KEY + '"}}}')

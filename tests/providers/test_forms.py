@@ -121,7 +121,7 @@ def test_the_request_of_a_provider_that_takes_forms() -> None:
     assert (nothing.body, "content-type" in nothing.headers) == (b"", False)
 
 
-def test_the_key_and_the_mark_are_members_of_a_form_too() -> None:
+def test_the_key_and_the_tag_are_members_of_a_form_too() -> None:
     contract = replace(FORM.contract, key=KeyRule("body", "idempotency_key"))
     tag = DeploymentTag(at="/metadata/idem_deployment", key_at="/metadata/idem_key")
     frozen = bank(encoding="form", contract=contract, tag=tag).freeze(post({"metadata": {"order": "7"}}), KEY)

@@ -220,7 +220,7 @@ def test_the_listing() -> None:
     assert SQUARE_LIKE.read_listing(answered(200, {}), first) is None
 
 
-def test_without_a_mark_nobody_says_whose_an_object_is() -> None:
+def test_without_a_tag_an_object_has_no_owner() -> None:
     listed = {
         "path": "/p?since={idem.since_iso}",
         "items": "/payments",

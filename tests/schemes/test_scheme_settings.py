@@ -247,20 +247,20 @@ def test_mistakes_are_explained(tmp_path: Path, webhook: str, where: str, said: 
     assert all(each.do for each in found)
 
 
-MARK = 'deployment_tag = { at = "/metadata/d", key_at = "/metadata/k" }\n'
-MARKED = BASE.replace("[providers.bank.accounts", MARK + "[providers.bank.accounts")
+TAG = 'deployment_tag = { at = "/metadata/d", key_at = "/metadata/k" }\n'
+TAGGED = BASE.replace("[providers.bank.accounts", TAG + "[providers.bank.accounts")
 
 
-def test_the_mark_is_no_signed_place_of_an_adyen_event(tmp_path: Path) -> None:
+def test_the_tag_is_no_signed_place_of_an_adyen_event(tmp_path: Path) -> None:
     webhook = ADYEN_TOML.replace('key = "/merchantReference"\n', "")
-    assert "providers.bank.webhook.key" in [each.where for each in errors(tmp_path, webhook, ADYEN, base=MARKED)]
-    assert errors(tmp_path, ADYEN_TOML, ADYEN, base=MARKED) == []
+    assert "providers.bank.webhook.key" in [each.where for each in errors(tmp_path, webhook, ADYEN, base=TAGGED)]
+    assert errors(tmp_path, ADYEN_TOML, ADYEN, base=TAGGED) == []
 
 
-def test_a_key_beside_the_mark_is_a_key(tmp_path: Path) -> None:
+def test_a_key_beside_the_tag_is_a_key(tmp_path: Path) -> None:
     """Then an event can settle a call that broke, and nothing warns."""
-    assert findings(tmp_path, 'scheme = "stripe"\n', STRIPE, base=MARKED) == []
-    found = load(written(tmp_path, 'scheme = "stripe"\n', MARKED), {"HOOK": STRIPE})
+    assert findings(tmp_path, 'scheme = "stripe"\n', STRIPE, base=TAGGED) == []
+    found = load(written(tmp_path, 'scheme = "stripe"\n', TAGGED), {"HOOK": STRIPE})
     assert found.providers["bank"].contract.events
 
 

@@ -144,7 +144,7 @@ async def test_a_payout_ends_by_its_events(hooked: Shop) -> None:
 
 
 async def test_an_event_of_another_program_is_nobodys_here(hooked: Shop) -> None:
-    """The account is shared: what lacks our mark is no dead letter, even with a key that looks like one of ours."""
+    """The account is shared: without our tag an event opens no dead letter, even if its key looks like ours."""
     wanted: Any = {"amount": 900, "currency": "eur", "payment_method": "pm_card_visa", "confirm": True}
     key: Any = {"idempotency_key": "0b5f9b7e-2f3a-4c1d-9e4f-112233445566"}
     await hooked.by_hand(lambda sdk: sdk.v1.payment_intents.create(wanted, key))

@@ -45,13 +45,13 @@ def findings(tmp_path: Path, text: str) -> list[str]:
     return [str(each) for each in explain(file, ENV) if each.level == "error"]
 
 
-def test_the_mark_stands_only_where_stripe_takes_metadata(provider: HttpProvider) -> None:
+def test_the_tag_stands_only_where_stripe_takes_metadata(provider: HttpProvider) -> None:
     """Every POST of Stripe's v1 API, by its own library: anywhere else the call would be refused."""
     assert provider.tag is not None and len(writes()) > 200
     paths = {re.sub(r"\{[^}]*\}", "x_1", path): takes for path, takes in writes().items()}
     assert [path for path, takes in paths.items() if provider.tag.belongs(path) and not takes] == []
     assert [path for path in MONEY if not provider.tag.belongs(path)] == []
-    # What exists already is marked by the call that made it: another key there would name another call.
+    # An existing object has the tag of the call that made it: another key there would name another call.
     assert [
         path for path in paths if path.endswith(("/x_1", "/capture", "/confirm")) and provider.tag.belongs(path)
     ] == []

@@ -16,7 +16,7 @@ from idem.sending import Question
 
 PROVIDER_KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 VERSION = "2026-10-28.endive"
-MARK = {"idem_deployment": "test", "idem_key": PROVIDER_KEY}
+TAG = {"idem_deployment": "test", "idem_key": PROVIDER_KEY}
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_a_call_is_what_the_library_sends(
 ) -> None:
     given = {name: value for name, value in params.items() if value != {}}
     frozen = provider.freeze(ProviderRequest("POST", path, json=given), PROVIDER_KEY)
-    marked = {**params, "metadata": {**params["metadata"], **MARK}}
-    getattr(sdk(), service).create(marked, {"idempotency_key": PROVIDER_KEY})
+    tagged = {**params, "metadata": {**params["metadata"], **TAG}}
+    getattr(sdk(), service).create(tagged, {"idempotency_key": PROVIDER_KEY})
     sent = theirs.calls.last.request
     assert (frozen.method, frozen.path) == (sent.method, sent.url.raw_path.decode())
     assert parse_qsl(frozen.body.decode(), strict_parsing=True) == parse_qsl(sent.content.decode(), strict_parsing=True)

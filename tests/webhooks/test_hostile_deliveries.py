@@ -48,7 +48,7 @@ async def test_signed_nonsense_is_never_a_500_and_settles_nothing(
 @pytest.mark.parametrize("name", ["idem_key]", "a][b", "[", "idem_key[0"])
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_name_with_a_bracket_is_no_member_of_a_form(name: str, deep: bool) -> None:
-    """Read by Rack or qs, metadata[idem_key]] is the member that our mark stands in."""
+    """Read by Rack or qs, metadata[idem_key]] is the member with our tag."""
     content: Any = {"metadata": {"idem_key": "ours", name: "theirs"}}
     with pytest.raises(Unrenderable, match="bracket"):
         encoded({"items": [content]} if deep else content, "form")

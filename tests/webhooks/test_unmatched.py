@@ -83,7 +83,7 @@ async def test_redrive_tries_it_again_with_the_contract_as_it_is_now(hooks: Hook
 
 
 async def test_hazard_40_foreign_traffic_calls_nobody(hooks: Hooks, changed: Change) -> None:
-    """Without a mark, a key of ours or an account of our own, nobody can tell: it is counted, and still tried."""
+    """Without a tag, a key of ours or an account of our own, idem cannot tell: it counts the event, and still tries."""
     await changed(EventRule(horizon=3600))
     before = foreign()
     assert await hooks.verdict(event("order-17", reference="pay_9")) == "unmatched"
@@ -108,8 +108,8 @@ async def test_hazard_40_an_exclusive_account_has_no_foreign_events(hooks: Hooks
     assert [each["reason"] for each in await letters(hooks)] == ["unmatched_webhook"]
 
 
-async def test_hazard_40_the_mark_decides_whose_it_is(hooks: Hooks, changed: Change) -> None:
-    """Another deployment's events carry UUIDs too: its mark is not ours."""
+async def test_hazard_40_the_tag_decides_whose_it_is(hooks: Hooks, changed: Change) -> None:
+    """Another deployment's events carry UUIDs too: its tag is not ours."""
     await changed(EventRule(horizon=3600), dedicated=True, tag=TAG)
     before = foreign()
     assert await hooks.verdict(event(like_ours(), reference="pay_8", deployment="staging")) == "foreign"
@@ -120,7 +120,7 @@ async def test_hazard_40_the_mark_decides_whose_it_is(hooks: Hooks, changed: Cha
     assert foreign() == before + 1
 
 
-async def test_the_key_beside_the_mark_matches_too(hooks: Hooks, changed: Change) -> None:
+async def test_the_key_beside_the_tag_matches_too(hooks: Hooks, changed: Change) -> None:
     await changed(tag=TAG)
     intent = await hooks.desk.unknown("k")
     content = event(None, deployment="test", ours={"key": await hooks.key(intent)})

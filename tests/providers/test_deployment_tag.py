@@ -1,4 +1,4 @@
-"""The mark of this deployment in every request, and in what a provider shows (hazard 40)."""
+"""The deployment tag in every request, and in the objects that a provider shows (hazard 40)."""
 
 import json
 from dataclasses import replace
@@ -74,13 +74,13 @@ def test_what_the_operation_writes_there_may_be_the_same() -> None:
     assert body({"metadata": {"idem_key": KEY_TEXT, "idem_deployment": "production"}})["metadata"] == OURS
 
 
-def test_the_key_as_a_member_and_the_mark_stand_side_by_side() -> None:
+def test_the_key_as_a_member_and_the_tag_stand_side_by_side() -> None:
     contract = replace(TAGGED.contract, key=KeyRule("body", "idempotency_key"))
     frozen = bank(tag=TAG, contract=contract).freeze(ProviderRequest("POST", "/payments", {}), KEY)
     assert json.loads(frozen.body) == {"metadata": OURS, "idempotency_key": KEY}
 
 
-def test_hazard_40_an_object_is_ours_only_by_our_mark() -> None:
+def test_hazard_40_an_object_is_ours_only_by_our_tag() -> None:
     assert TAG.ours({"metadata": OURS}, "production") and TAG.key({"metadata": OURS}) == KEY
     for other in ({}, {"metadata": {}}, {"metadata": {"idem_deployment": "staging"}}, {"metadata": None}, [], None):
         assert not TAG.ours(other, "production")

@@ -1,4 +1,4 @@
-"""What is accepted carries the mark of the installation that it is accepted into (hazard 40)."""
+"""An accepted request carries the deployment tag of the installation that accepts it (hazard 40)."""
 
 import json
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.http import HttpProvider
 
 
-def marked(known: Catalogue, deployment: str) -> Mapping[str, Provider]:
-    """The spine's providers, with the mark that a process of this environment would write."""
+def tagged(known: Catalogue, deployment: str) -> Mapping[str, Provider]:
+    """The spine's providers, with the tag that a process of this environment would write."""
     found: dict[str, Provider] = {}
     for name, provider in known.providers.items():
         assert isinstance(provider, HttpProvider)
@@ -32,7 +32,7 @@ def marked(known: Catalogue, deployment: str) -> Mapping[str, Provider]:
 def shop_of(url: str, deployment: str) -> Shop:
     empty(url)
     known = catalogue("http://127.0.0.1:9")
-    return Shop(url, Acceptor(known.operations, marked(known, deployment)))
+    return Shop(url, Acceptor(known.operations, tagged(known, deployment)))
 
 
 def test_hazard_40_what_is_frozen_carries_deployment_and_key(shop_url: str) -> None:
@@ -42,10 +42,10 @@ def test_hazard_40_what_is_frozen_carries_deployment_and_key(shop_url: str) -> N
     assert json.loads(found[0])["metadata"] == {"deployment": ENVIRONMENT, "key": found[1]}
 
 
-def test_hazard_40_an_application_of_another_environment_accepts_nothing_it_would_mark_wrongly(shop_url: str) -> None:
-    """Its daemons do not start on this database; whoever only accepts would go on, under a mark that is nobody's."""
+def test_hazard_40_an_application_of_another_environment_accepts_nothing(shop_url: str) -> None:
+    """Its daemons do not start on this database; its accepts would write a tag that no daemon here looks for."""
     shop = shop_of(shop_url, "staging")
     for _ in range(2):
-        with pytest.raises(StoreUnavailable, match=f"'{ENVIRONMENT}'.*marked as 'staging': set IDEM_ENVIRONMENT"):
+        with pytest.raises(StoreUnavailable, match=f"'{ENVIRONMENT}'.*tagged 'staging': set IDEM_ENVIRONMENT"):
             shop.once()
     assert all(shop.counts()[f"idem.{table}"] == 0 for table in WRITTEN)

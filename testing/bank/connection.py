@@ -14,7 +14,7 @@ from idem.testing.bank.wire import Incoming, RequestHandler, WireReply
 
 _CHUNK = 65_536
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
-_NO_HTTP = WireReply.of(refusal(400, "bad_request", "This is no HTTP."))
+_NO_HTTP = WireReply.of(refusal(400, "bad_request", "This is not HTTP."))
 _TOO_LARGE = WireReply.of(refusal(413, "too_large", "Body too large."))
 
 

@@ -77,7 +77,7 @@ class Calls:
 
     def over_http(self) -> None:
         """Raises NotSupported for a provider with its own function (`send=`): its answers are values."""
-        applies(not isinstance(self.provider, SendProvider), "a function sends to this provider: no answer of HTTP")
+        applies(not isinstance(self.provider, SendProvider), "a function sends to this provider: no HTTP answer")
 
     # Sending.
 
@@ -118,7 +118,7 @@ class Calls:
     def lost(self, fault: str) -> SentCall:
         """A send that acts and whose answer is lost."""
         sent = self.send(fault)
-        world_must(sent.made == 1, f"the fault {fault} is to act once, but it had {sent.made} effects")
+        world_must(sent.made == 1, f"the fault {fault} must act once, but it had {sent.made} effects")
         return sent
 
     def wait(self, seconds: float) -> None:

@@ -17,17 +17,17 @@ class CancelRules:
         look, seen = calls.cancel(sent)
         left = calls.world.effects() - before
         if isinstance(look, Succeeded | Pending):
-            must(left == 1, "cancel_by_key", f"it says {shown(look)}, but the effect is gone")
-            raise NotSupported("this provider does not void what it has carried out: only what comes later is stopped")
-        must(isinstance(look, Absent | Refused), "cancel_by_key", f"it came to {shown(look)} ({seen.note})")
-        must(left == 0, "cancel_by_key", f"it says {shown(look)}, but {left} effects of the call stand")
+            must(left == 1, "cancel_by_key", f"the cancel says {shown(look)}, but the effect is gone")
+            raise NotSupported("this provider does not void an executed call; it only stops later requests")
+        must(isinstance(look, Absent | Refused), "cancel_by_key", f"the cancel is read as {shown(look)} ({seen.note})")
+        must(left == 0, "cancel_by_key", f"the cancel says {shown(look)}, but {left} effects of the call exist")
 
     def test_a_cancel_of_nothing_is_done_too(self, calls: Calls) -> None:
         """After the cancel no effect exists, whether the request had arrived or not."""
         _cancelling(calls)
         before = calls.world.effects()
         look, seen = calls.cancel(calls.never_sent())
-        message = f"the cancel of a key that never arrived came to {shown(look)} ({seen.note})"
+        message = f"the cancel of a key that never arrived is read as {shown(look)} ({seen.note})"
         must(isinstance(look, Absent), "cancel_by_key", message)
         must(calls.world.effects() == before, "cancel_by_key", "it changed the effects of other calls")
 
@@ -44,9 +44,9 @@ class CancelRules:
         _with_tombstones(calls)
         stranger = calls.never_sent()
         look, seen = calls.cancel(stranger)
-        must(isinstance(look, Absent), "cancel_by_key", f"it came to {shown(look)} ({seen.note})")
+        must(isinstance(look, Absent), "cancel_by_key", f"the cancel is read as {shown(look)} ({seen.note})")
         late = calls.send(key=stranger.key)
-        message = f"a request that arrived after the cancel was carried out, and answered {late.word}"
+        message = f"a request that arrived after the cancel was executed, and answered {late.word}"
         must(late.made == 0, "cancel_by_key.tombstones", message)
         must(not isinstance(late.outcome, Succeeded | Pending), "cancel_by_key.tombstones", message)
 
@@ -57,15 +57,15 @@ class CancelRules:
         sent = calls.send(Fault.ACT_LATE)
         look, seen = calls.cancel(sent)
         if settles(look):
-            raise NotSupported(f"the request had been carried out before the cancel came ({shown(look)})")
-        must(isinstance(look, Absent), "cancel_by_key", f"it came to {shown(look)} ({seen.note})")
+            raise NotSupported(f"the request was executed before the cancel arrived ({shown(look)})")
+        must(isinstance(look, Absent), "cancel_by_key", f"the cancel is read as {shown(look)} ({seen.note})")
         calls.world.settle_late()
-        message = "what was being worked on when the cancel came was carried out after it"
+        message = "a request that was in progress at the cancel was executed after it"
         must(calls.world.effects() == before, "cancel_by_key.tombstones", message)
 
 
 def _cancelling(calls: Calls) -> None:
-    applies(calls.contract.cancel is not None, "cancel_by_key is not there")
+    applies(calls.contract.cancel is not None, "cancel_by_key is not set")
 
 
 def _with_tombstones(calls: Calls) -> None:

@@ -34,24 +34,24 @@ class ContractRules:
         """It takes less than half of the deadline: a call that takes longer than the deadline is unknown every time."""
         sent = calls.made()
         took, deadline = sent.seen.elapsed or 0.0, calls.contract.deadline
-        must(took < deadline / 2, "deadline", f"a healthy call took {took:.1f} s, and is given up after {deadline:g} s")
+        must(took < deadline / 2, "deadline", f"{deadline:g} s is less than twice the {took:.1f} s of a healthy call")
 
     def test_keys_are_remembered_for_longer_than_a_call_may_fly(self, calls: Calls) -> None:
         """Otherwise a replay could arrive after the provider has forgotten the key."""
         contract = calls.world.provider.contract
         applies(contract.replays, "key: nothing is ever sent again under a key")
-        message = f"{contract.key.margin:g} s are kept away from its end, less than a call may be on its way"
+        message = f"{contract.key.margin:g} s is shorter than the flight limit of {contract.flight_limit:g} s"
         must(contract.key.margin >= contract.flight_limit, "key.margin", message)
-        message = f"the first look is at {contract.schedule[0]:g} s, after the last replay"
+        message = f"the first look-up comes at {contract.schedule[0]:g} s, after the last replay"
         must(contract.schedule[0] < contract.replay_window, "schedule", message)
 
     def test_what_is_final_stays_so(self, calls: Calls) -> None:
         """After the horizon an object that was read as final is still read as final."""
-        applies(calls.contract.lookup.by_id, "lookup.by_id is not there")
+        applies(calls.contract.lookup.by_id, "lookup.by_id is not set")
         sent = calls.made()
         final = isinstance(sent.outcome, Succeeded) and not sent.outcome.interim
         applies(final and sent.reference is not None, "a healthy call of this world is not final at once")
         calls.past_the_horizon()
         for way in calls.by_id(sent, str(sent.reference)):
             look, _ = calls.look(calls.question(sent, sent.reference), way)
-            must(isinstance(look, Succeeded), "outcome", f"it was called final, and is now read as {look}")
+            must(isinstance(look, Succeeded), "outcome", f"it was read as final, and is now read as {look}")

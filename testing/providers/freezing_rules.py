@@ -25,7 +25,7 @@ class FreezingRules:
         key = str(uuid4())
         first = calls.freeze(key)
         again = calls.freeze(key, copy.deepcopy(calls.world.request))
-        must(first == again, "freeze", "the same request was frozen to other bytes the second time")
+        must(first == again, "freeze", "the same request was frozen to different bytes the second time")
 
     def test_nothing_but_the_key_differs_between_two_calls(self, calls: Calls) -> None:
         """Otherwise it depends on a clock or on chance, and a replay is a different request to the provider."""
@@ -37,16 +37,16 @@ class FreezingRules:
         """In a header or a body field, complete and once."""
         key = str(uuid4())
         rule, frozen = calls.contract.key, calls.freeze(key)
-        applies(rule.carrier != "none", "key.carrier is none: no key is carried")
+        applies(rule.carrier != "none", "key.carrier is none: the request has no key")
         if rule.carrier == "argument":
             found = [text for text in frozen.headers.values() if text == key]
-            must(found == [key], "key.carrier", "the function would not be given the key")
+            must(found == [key], "key.carrier", "the function would not get the key")
         elif rule.carrier == "header":
             found = [text for name, text in frozen.headers.items() if name.lower() == str(rule.name).lower()]
             must(found == [key], "key.name", f"the header {rule.name} carries {found or 'nothing'} instead of the key")
         else:
             members = _members(frozen)
-            world_must(members is not None, "the body is neither a JSON object nor a form, so its key cannot be seen")
+            world_must(members is not None, "the body is neither a JSON object nor a form, so its key cannot be found")
             found = [] if members is None else [members[str(rule.name)]] if str(rule.name) in members else []
             must(found == [key], "key.name", f"the member {rule.name} carries {found or 'nothing'} instead of the key")
 
@@ -59,13 +59,13 @@ class FreezingRules:
         for name, text in calls.account.credentials.items():
             secret = text.rpartition(" ")[2]
             leaks = len(secret) >= SHORTEST_SECRET and any(secret in each for each in written)
-            must(not leaks, "accounts", f"the credential of the header {name} stands in the frozen request")
+            must(not leaks, "accounts", f"the credential of the header {name} is in the frozen request")
 
     def test_the_tag_is_in_the_request(self, calls: Calls) -> None:
         """By it the provider's lists and events show which objects are this deployment's."""
         key = str(uuid4())
         deployment = calls.contract.deployment
-        applies(deployment is not None, "deployment_tag: this contract puts none into its requests")
+        applies(deployment is not None, "deployment_tag is not set")
         frozen = calls.freeze(key)
         tag = calls.provider.tag if isinstance(calls.provider, HttpProvider) else None
         applies(tag is None or tag.belongs(frozen.path), f"deployment_tag.not_in: calls to {frozen.path} carry none")

@@ -29,7 +29,7 @@ class ListingRules:
         elif item.key is None:
             applies(
                 calls.contract.dedicated_account,
-                "the list shows neither key nor tag: only references tell whose it is",
+                "the list shows neither key nor tag: only references show whose an object is",
             )
 
     def test_the_list_shows_others_as_others(self, calls: Calls) -> None:
@@ -42,14 +42,14 @@ class ListingRules:
         others = [each for each in _items(calls, [sent.at]) if each.reference not in known | {sent.reference}]
         world_must(bool(others), "World.foreign made nothing that the list shows")
         for each in others:
-            message = f"somebody else's object {each.reference} is taken for this deployment's"
+            message = f"the object {each.reference} of another program is read as this deployment's"
             must(not each.ours and each.key != sent.key, "deployment_tag", message)
 
     def test_the_list_goes_on_to_its_end(self, calls: Calls) -> None:
         """With one object more than a page holds, the list has all of them, on more than one page."""
         _listed(calls)
         if calls.world.page_size is None:
-            raise NotSupported("World.page_size is not said: how many objects the list shows on one page")
+            raise NotSupported("World.page_size is not set: how many objects the list shows on one page")
         sent = [calls.made() for _ in range(calls.world.page_size + 1)]
         calls.past_the_horizon()
         since, until = around([each.at for each in sent])
@@ -57,7 +57,7 @@ class ListingRules:
         must(pages > 1, "list.page", f"{len(sent)} objects were shown on {pages} page, and World.page_size is "
              f"{calls.world.page_size}")  # fmt: skip
         missing = {each.reference for each in sent} - {each.reference for each in items}
-        must(not missing, "list.page", f"{len(missing)} of {len(sent)} objects are on none of its {pages} pages")
+        must(not missing, "list.page", f"{len(missing)} of {len(sent)} objects are missing on its {pages} pages")
 
     def test_the_list_keeps_to_its_time(self, calls: Calls) -> None:
         """An object that was made later is not in the list, or the list says when it was made."""
@@ -66,12 +66,12 @@ class ListingRules:
         calls.past_the_horizon()
         items, _ = _walk(calls, sent.at - 30 * AROUND, sent.at - 10 * AROUND)
         for each in items:
-            message = f"the list of a time before it shows the object {each.reference}, and not when it was made"
+            message = f"the list of an earlier period shows the object {each.reference} without its time"
             must(each.reference != sent.reference or each.created is not None, "list.path", message)
 
 
 def _listed(calls: Calls) -> None:
-    applies(calls.contract.listed, "list is not there")
+    applies(calls.contract.listed, "list is not set")
 
 
 def _walk(calls: Calls, since: float, until: float) -> tuple[list[Item], int]:
@@ -87,7 +87,7 @@ def _items(calls: Calls, moments: list[float]) -> list[Item]:
 
 
 def _only(items: list[Item], reference: str | None) -> Item:
-    must(reference is not None, "object.reference", "the answer has none, so nothing of it is known again in the list")
+    must(reference is not None, "object.reference", "the answer has none, so its object cannot be found in the list")
     found = [each for each in items if each.reference == reference]
     message = f"the list shows the object {reference} {len(found)} times among {len(items)} after the horizon"
     must(len(found) == 1, "list", message)

@@ -30,7 +30,7 @@ class LookupRules:
 
     def test_by_id_shows_the_same_object(self, calls: Calls) -> None:
         """A look-up by the answer's reference shows the same reference, and proves at least as much as the answer."""
-        applies(calls.contract.lookup.by_id, "lookup.by_id is not there")
+        applies(calls.contract.lookup.by_id, "lookup.by_id is not set")
         sent = calls.made()
         reference = sent.reference
         must(reference is not None, "object.reference", "the answer has none, so by_id can never be asked")
@@ -38,13 +38,13 @@ class LookupRules:
         must(bool(ways), "lookup.by_id", f"the reference {reference} leads to no question")
         for way in ways:
             look, _ = calls.look(calls.question(sent, reference), way)
-            message = f"{way.path} shows {shown(look)}, where the answer said {sent.word} {reference}"
+            message = f"{way.path} shows {shown(look)}, but the answer said {sent.word} {reference}"
             must(isinstance(look, Succeeded | Pending), "lookup.by_id", message)
             must(getattr(look, "reference", None) == reference, "lookup.by_id", message)
 
     def test_by_id_shows_no_other_object(self, calls: Calls) -> None:
         """A reference that does not exist proves nothing."""
-        applies(calls.contract.lookup.by_id, "lookup.by_id is not there")
+        applies(calls.contract.lookup.by_id, "lookup.by_id is not set")
         sent = calls.made()
         must(sent.reference is not None, "object.reference", "the answer has none, so by_id can never be asked")
         unknown = _other(str(sent.reference))
@@ -77,7 +77,7 @@ class LookupRules:
         sent = calls.made()
         before = calls.world.effects()
         for way in calls.provider.questions(calls.question(sent, sent.reference)):
-            must(way.method in ("GET", "HEAD", QUESTION), "lookup", f"the question {way.method} {way.path} is no GET")
+            must(way.method in ("GET", "HEAD", QUESTION), "lookup", f"{way.method} {way.path} is not a GET")
             calls.look(calls.question(sent, sent.reference), way)
         must(calls.world.effects() == before, "lookup", "asking had an effect")
 

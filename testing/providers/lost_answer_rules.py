@@ -34,7 +34,7 @@ class LostAnswerRules:
         again = calls.send(again=sent)
         must(again.made == 0, "key.replay", f"the replay after {fault} had another effect")
         if isinstance(again.outcome, Ambiguous) and fault is Fault.ERROR_AFTER_ACTING:
-            raise NotSupported("this provider repeats its 500: replays settle it never, look-ups and events do")
+            raise NotSupported("this provider repeats its 500: replays never settle it, look-ups and events do")
         must(again.proves, "key.replay", f"the replay after {fault} proves nothing: {again.word}")
         third = calls.send(again=sent)
         message = f"two replays give the references {again.reference} and {third.reference}"
@@ -47,7 +47,7 @@ class LostAnswerRules:
         calls.past_the_horizon()
         found: dict[str, str | None] = {}
         for way, look in calls.lookups(sent):
-            message = f"after {fault} and the horizon, {way.path} says {shown(look)} about an effect that stands"
+            message = f"after {fault} and the horizon, {way.path} says {shown(look)} about an existing effect"
             must(settles(look), "lookup.horizon" if isinstance(look, Absent) else "lookup", message)
             found[way.path] = getattr(look, "reference", None)
         must(len(set(found.values())) == 1, "lookup", f"the ways to ask show different objects: {found}")
@@ -70,7 +70,7 @@ class LostAnswerRules:
     def test_what_never_acted_is_no_proof_and_not_found(self, calls: Calls, fault: Fault) -> None:
         """The call proves nothing, and after the horizon every way to ask shows that there is no object."""
         sent = calls.send(fault)
-        world_must(sent.made == 0, f"the fault {fault} is not to act, but it had {sent.made} effects")
+        world_must(sent.made == 0, f"the fault {fault} must not act, but it had {sent.made} effects")
         must(not sent.proves, "outcome", f"after {fault}, which did nothing, the call is read as {sent.word}")
         if isinstance(sent.outcome, NotExecuted):
             message = f"the connection broke after the request, and the call is read as {sent.word}"
@@ -88,7 +88,7 @@ class LostAnswerRules:
         must(isinstance(sent.outcome, Ambiguous), "outcome", f"a 500 is read as {sent.word}")
         again = calls.send(again=sent)
         if again.made:
-            raise NotSupported("this provider keeps no 500 under the key: the replay was carried out")
+            raise NotSupported("this provider keeps no 500 under the key: it executed the replay")
         must(isinstance(again.outcome, Ambiguous), "outcome", f"a 500 that came again is read as {again.word}")
 
     def test_what_acts_late_is_found_in_the_end(self, calls: Calls) -> None:
@@ -107,4 +107,4 @@ class LostAnswerRules:
         contract = calls.contract
         ways = contract.replays, contract.lookup.possible, contract.events, contract.cancel is not None
         if not any(ways):
-            raise NotSupported(f'nothing can tell what happened: on_unsettleable is "{contract.on_unsettleable}"')
+            raise NotSupported(f'nothing can show what happened: on_unsettleable is "{contract.on_unsettleable}"')

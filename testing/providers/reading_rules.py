@@ -31,10 +31,10 @@ class ReadingRules:
             outcome, _ = _read("classify", response, calls.provider.classify, response)
             must(isinstance(outcome, get_args(Outcome)), "classify", f"it gives {outcome!r}, which is not an outcome")
             again, _ = calls.provider.classify(response)
-            must(outcome == again, "classify", f"it reads HTTP {response.status} once so and once so")
+            must(outcome == again, "classify", f"it reads the same answer (HTTP {response.status}) in two ways")
             for way in asked:
                 found, _ = _read("read_look", response, calls.provider.read_look, response, question, way)
-                must(isinstance(found, get_args(AnyLook)), "read_look", f"it gives {found!r}, which is no look")
+                must(isinstance(found, get_args(AnyLook)), "read_look", f"it gives {found!r}, which is not a look")
                 _read("next_page", response, calls.provider.next_page, response, question, way)
             _read("read_cancel", response, calls.provider.read_cancel, response, question)
             listing = calls.provider.listing(time.time() - 60, time.time())
@@ -48,10 +48,10 @@ class ReadingRules:
         """Every prefix of a real answer, both as a truncated answer and as a complete one."""
         calls.over_http()
         sent = calls.made()
-        world_must(bool(sent.answers), "a healthy call showed no answer")
+        world_must(bool(sent.answers), "a healthy call had no answer")
         real = sent.answers[-1]
         cut, _ = calls.provider.classify(replace(real, complete=False))
-        must(isinstance(cut, Ambiguous), "classify", f"an answer that is not complete is read as {name(cut)}")
+        must(isinstance(cut, Ambiguous), "classify", f"an incomplete answer is read as {name(cut)}")
         for end in range(1, len(real.body.rstrip())):
             found, _ = calls.provider.classify(replace(real, body=real.body[:end]))
             where = f"the first {end} of {len(real.body)} bytes of an answer are read as {name(found)}"
@@ -107,7 +107,7 @@ class ReadingRules:
         for way in calls.ways(sent):
             calls.world.next_look(fault)
             look, _ = calls.look(calls.question(sent), way)
-            message = f"the question {way.path}, met by {fault}, is read as {shown(look)}"
+            message = f"the question {way.path}, answered with {fault}, is read as {shown(look)}"
             must(isinstance(look, CouldNotAsk), "lookup", message)
 
     def test_what_is_absent_is_not_absent_in_the_answer_to_a_write(self, calls: Calls) -> None:

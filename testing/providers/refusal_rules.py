@@ -53,7 +53,7 @@ class RefusalRules:
         sent = calls.send(Fault.TOO_MANY_REQUESTS)
         must(not sent.proves, "outcome", f"a 429 is read as {sent.word}")
         if calls.contract.throttles_before_execution:
-            message = "the limiter is said to stand before execution, but a call that was answered 429 had its effect"
+            message = "it is true, but a call that was answered 429 had an effect"
             must(sent.made == 0, "throttles_before_execution", message)
         message = f"a 429 of a call that had an effect is read as {sent.word}"
         must(sent.made == 0 or isinstance(sent.outcome, Ambiguous), "outcome", message)
@@ -69,7 +69,7 @@ class RefusalRules:
         """One test for each outcome. A skipped one could not be shown here, so nothing checks it."""
         fault, kinds = SHOWN_BY[shown_as]
         sent = calls.send(fault)
-        must(isinstance(sent.outcome, kinds), "outcome", f"what {fault} shows is read as {sent.word}")
+        must(isinstance(sent.outcome, kinds), "outcome", f"the answer to {fault} is read as {sent.word}")
         _is_no_lie(sent.outcome, sent.made, fault)
 
     def test_further_statuses_are_sorted(self, calls: Calls) -> None:
@@ -80,7 +80,7 @@ class RefusalRules:
             sent = calls.send(fault)
             if not sent.proves:
                 unsorted.append(f"{fault}: {sent.word}")
-        must(not unsorted, "object.statuses", f"no rule is about what these show: {'; '.join(unsorted)}")
+        must(not unsorted, "object.statuses", f"no rule reads the answers to {'; '.join(unsorted)}")
 
 
 def _is_no_lie(outcome: Outcome, made: int, fault: Fault) -> None:

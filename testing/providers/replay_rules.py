@@ -49,7 +49,7 @@ class ReplayRules:
             if again.made == 0:
                 raise NotSupported("this provider remembers refusals too: key.replay could say more than success_only")
             return
-        must(again.made == 0, "key.replay", f'it is "{replay}", but a refused request was carried out when sent again')
+        must(again.made == 0, "key.replay", f'it is "{replay}", but a refused request was executed when sent again')
         message = f'it is "{replay}", but the refusal was answered {again.word} when sent again'
         must(isinstance(again.outcome, Refused), "key.replay", message)
 
@@ -57,16 +57,16 @@ class ReplayRules:
         """A key identifies one request; a provider that executes the second request does not honour keys."""
         applies(calls.contract.key.replay in ANSWERS_AGAIN, 'key.replay is "none": nothing is promised')
         if calls.world.another is None:
-            raise NotSupported("World.another is not there: a second request, which differs from the first")
+            raise NotSupported("World.another is not set: a second request that differs from the first")
         first = calls.made()
         other = calls.send(key=first.key, request=calls.world.another)
         must(other.frozen.body != first.frozen.body or other.frozen.path != first.frozen.path, "World.another", "it is "
              "the same as World.request")  # fmt: skip
-        must(other.made == 0, "key.replay", "another request under a used key was carried out")
+        must(other.made == 0, "key.replay", "another request under a used key was executed")
 
     def test_the_key_is_remembered_to_the_end_of_the_window(self, calls: Calls) -> None:
         """A replay starts until retention - margin; it may arrive until the margin has passed."""
-        applies(calls.contract.replay_window > 0, "key: there is no window in which a replay would be sent")
+        applies(calls.contract.replay_window > 0, "key: the replay window is empty, so nothing is replayed")
         first = calls.made()
         calls.wait(calls.contract.key.retention - min(60.0, calls.contract.key.margin / 2))
         again = calls.send(again=first)
@@ -85,12 +85,12 @@ class ReplayRules:
         calls.world.settle_late()
         made = calls.world.effects() - before
         world_must(made > 0, f"the fault act_late had no effect {calls.world.late} s after its call")
-        must(made == 1, "key.replay", f"a send while the first was worked on led to {made} effects")
+        must(made == 1, "key.replay", f"a send while the first was in progress led to {made} effects")
 
 
 def _as_poor_as_said(again: SentCall) -> None:
     if again.made == 0:
         raise NotSupported(
-            'key.replay is "none", but a second send had no other effect: the provider may know keys, and the contract '
-            "could say so"
+            'key.replay is "none", but a second send had no other effect: the provider may honour keys, and '
+            "the contract could say so"
         )

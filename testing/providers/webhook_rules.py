@@ -35,7 +35,7 @@ class WebhookRules:
         whole = _meaning(calls, deliveries[-1].body)
         for changed in _changed(deliveries[-1]):
             if _verifies(webhook, changed, secrets) and _meaning(calls, changed.body) != whole:
-                must(False, "webhook", f"a delivery with another byte is verified: {changed.body[:200]!r}")
+                must(False, "webhook", f"a delivery with a changed byte is verified: {changed.body[:200]!r}")
 
     def test_a_delivery_under_another_secret_is_not_verified(self, calls: Calls) -> None:
         """Nor without any secret."""
@@ -71,7 +71,7 @@ class WebhookRules:
         if calls.contract.event.fetch or event.bare:
             must(event.reference is not None, "webhook.reference", "the event has none, so nothing can be fetched")
             return
-        message = f"the event about a call whose answer was lost is no proof: {event.note}"
+        message = f"the event about a call whose answer was lost is not a proof: {event.note}"
         must(isinstance(event.said, Succeeded | Pending), "outcome", message)
 
     def test_an_event_about_a_refusal_is_no_success(self, calls: Calls) -> None:
@@ -84,7 +84,7 @@ class WebhookRules:
 
 
 def _hearing(calls: Calls) -> None:
-    applies(calls.provider.webhook is not None, "webhook is not there")
+    applies(calls.provider.webhook is not None, "webhook is not set")
 
 
 def _delivered(calls: Calls) -> tuple[Webhook, tuple[bytes, ...], list[Signed]]:
@@ -148,6 +148,6 @@ def _agree(event: Event, sent: SentCall) -> None:
     must(event.reference == sent.reference, "webhook.reference", f"the event names the object {event.reference}, the "
          f"answer {sent.reference}")  # fmt: skip
     if event.said is None:
-        must(event.bare, "outcome", f"no rule takes the object of the event for an end: {event.note}")
+        must(event.bare, "outcome", f"no rule reads the object of the event as an end: {event.note}")
         return
     must(not isinstance(event.said, Refused), "outcome", f"the event says {name(event.said)}, the answer {sent.word}")

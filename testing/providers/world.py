@@ -111,7 +111,7 @@ class World(ABC):
     def later(self, seconds: float) -> None:
         """Let time pass at the provider. It sleeps; override it in a world whose clock can be advanced."""
         if seconds > LONGEST_SLEEP:
-            raise NotSupported(f"World.later cannot let {seconds:g} s pass: put the clock of the world forward there")
+            raise NotSupported(f"World.later cannot let {seconds:g} s pass: override it and advance the world's clock")
         time.sleep(seconds)
 
     def settle_late(self) -> None:
@@ -120,17 +120,17 @@ class World(ABC):
 
     def deliveries(self) -> Sequence[Signed]:
         """All webhook deliveries until now, signed now, as the endpoint would get them."""
-        raise NotSupported("World.deliveries is not there: no delivery can be verified")
+        raise NotSupported("World.deliveries is not implemented: no delivery can be verified")
 
     def foreign(self) -> None:
         """Make an effect in this account as another program would: without idem's key and deployment tag."""
-        raise NotSupported("World.foreign is not there: nobody else makes an effect")
+        raise NotSupported("World.foreign is not implemented: no other program makes an effect")
 
     def stranger(self) -> Account:
         """The account with credentials that the provider does not know."""
         account = self.provider.accounts[self.account]
         if account.signer is not None or not account.credentials:
-            raise NotSupported("World.stranger is not there: this account's credentials cannot be spoiled from outside")
+            raise NotSupported("World.stranger is not implemented: the suite cannot spoil this account's credentials")
         return replace(account, credentials={name: _spoiled(text) for name, text in account.credentials.items()})
 
 

@@ -33,7 +33,7 @@ def test_the_page_passes_and_says_what_it_did_not_check(tmp_path: Path) -> None:
     told = run(tmp_path, EXAMPLE)
     passed, skipped = re.search(r"= (\d+) passed, (\d+) skipped in", told).groups()  # type: ignore[union-attr]
     assert int(passed) > 45 and int(skipped) > 10, told
-    for why in ('World.next has no "500_cached"', "webhook is not there", "cancel_by_key is not there"):
+    for why in ('World.next has no "500_cached"', "webhook is not set", "cancel_by_key is not set"):
         assert why in told
 
 

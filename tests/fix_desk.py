@@ -1,4 +1,4 @@
-"""A desk: intents in every state that an operator meets, and the command line, called like by a person."""
+"""A desk: intents in every state that an operator meets, and the command line, called as a person calls it."""
 
 import asyncio
 import contextlib

@@ -38,7 +38,7 @@ class ProofRules:
     retention: float
     margin: float
     keyless: frozenset[str]
-    """Providers that know no keys."""
+    """Providers that ignore keys."""
     rejected: frozenset[str] = frozenset()
     """Keys whose payment the bank rejects on purpose, so that an operator must decide."""
     clock_ahead: float = 0.0

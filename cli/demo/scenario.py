@@ -11,7 +11,7 @@ from idem.cli.demo.settings import DemoSettings, Sabotage
 
 TENANT = "shop"
 KEYED, KEYLESS = "bank", "oldbank"
-"""The two providers, one bank: the one account stores answers under our key, the other knows no keys at all."""
+"""The two providers, one bank: the one account stores answers under our key, the other ignores keys."""
 
 DEPTH = 8
 """How many sends of one payment have planned faults; later ones succeed, so that a demo ends."""

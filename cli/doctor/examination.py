@@ -162,7 +162,7 @@ async def _drop(examination: Examination) -> None:
 
 
 async def close(connection: AsyncConnection[Any]) -> None:
-    """Close within a second: a server that does not answer does not take a Terminate message either."""
+    """Close within a second: a server that does not answer does not read a Terminate message either."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(1):
             await connection.close()

@@ -66,4 +66,4 @@ async def last_check(start: Start, mark_start: MarkStart | None) -> None:
     if not start():
         raise LeaseTooShort("the claim was given back before the call began")
     if mark_start is not None and not await mark_start():
-        raise LeaseTooShort("the claim was gone when the start was to be marked")
+        raise LeaseTooShort("the claim was gone before its start mark was written")

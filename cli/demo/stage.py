@@ -28,7 +28,7 @@ from idem.cli.demo.sabotage import Saboteur
 from idem.cli.demo.scenario import PlannedPayment
 from idem.cli.demo.settings import DemoSettings
 from idem.cli.group.children import Death
-from idem.cli.group.reaper import record
+from idem.cli.group.dead_daemons import record
 from idem.errors import ConfigError
 from idem.migrations import runner
 from idem.outbox.database import session

@@ -1,4 +1,4 @@
-"""What a group of daemons shares: one folder of metrics, one reaper, one shutdown."""
+"""What a group of daemons shares: one folder of metrics, one record of those that died, one shutdown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from idem.cli.group.children import Children
+from idem.cli.group.dead_daemons import DeadDaemons
 from idem.cli.group.metrics_folder import metrics_folder
-from idem.cli.group.reaper import Reaper
 from idem.cli.group.stopping import Stop
 from idem.cli.group.supervisor import GroupSupervisor
 from idem.outbox.http_server.serving import GRACE
@@ -33,7 +33,7 @@ def gathered(
     """
     with (
         metrics_folder() as folder,
-        Reaper(address) as reaper,
+        DeadDaemons(address) as dead_daemons,
         Children(
             {**environment, **({metrics.DIRECTORY: folder} if folder else {})},
             grace=grace,
@@ -41,7 +41,7 @@ def gathered(
         ) as children,
     ):
         stop.hold()
-        yield GroupSupervisor(children, reaper, stop, stop_timeout)
+        yield GroupSupervisor(children, dead_daemons, stop, stop_timeout)
 
 
 def stop_timeout(found: Configuration) -> float:

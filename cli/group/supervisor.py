@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Collection
 
 from idem.cli.group.children import Children, Death
-from idem.cli.group.reaper import Reaper
+from idem.cli.group.dead_daemons import DeadDaemons
 from idem.cli.group.stopping import Stop
 from idem.outbox.observe import daemon_events, metrics, telemetry
 
@@ -16,9 +16,9 @@ PROGRAM = "idem.cli.main"
 class GroupSupervisor:
     """Runs a group until a stop is requested. `stop_timeout`: seconds that running calls may take to finish."""
 
-    def __init__(self, children: Children, reaper: Reaper, stop: Stop, stop_timeout: float) -> None:
+    def __init__(self, children: Children, dead_daemons: DeadDaemons, stop: Stop, stop_timeout: float) -> None:
         self._children = children
-        self._reaper = reaper
+        self._dead_daemons = dead_daemons
         self._stop = stop
         self._stop_timeout = stop_timeout
         children.died = self._died
@@ -51,7 +51,7 @@ class GroupSupervisor:
 
     def _died(self, death: Death) -> None:
         daemon_events.process_ended(death.name, death.pid, death.how, death.again)
-        self._reaper.dead(death)
+        self._dead_daemons.add(death)
         try:
             daemon_events.metrics_unreadable(metrics.forget(death.pid))
         except Exception as error:  # a full disk or a half-written file: metrics must not stop the daemons

@@ -18,7 +18,7 @@ DECLARE
     intent   uuid;
     row_id   uuid;
 BEGIN
-    -- The reaper may delete the key between our INSERT and our SELECT: start again, three times.
+    -- The sweeper may delete the key between our INSERT and our SELECT: start again, three times.
     FOR round IN 1 .. 3 LOOP
         SELECT * INTO k FROM idem.idempotency_keys
          WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;

@@ -43,8 +43,7 @@ CREATE TABLE idem.handler_work (
 CREATE INDEX handler_work_due ON idem.handler_work (handler, due_at);
 CREATE INDEX handler_work_stopped ON idem.handler_work (dead_letter_id) WHERE dead_letter_id IS NOT NULL;
 
--- Marks of settled handlers: found by missing marks, never by a cursor over ids. `skipped`: an operator let the event
--- pass, because its handler cannot be told.
+-- Which events a handler has handled. `skipped`: an operator let the event pass.
 CREATE TABLE idem.handled_events (
     event_id    uuid        NOT NULL,
     handler     text        COLLATE "C" NOT NULL,

@@ -73,7 +73,7 @@ CREATE TABLE idem.idempotency_keys (
     response_schema_version  integer,
     last_error_code          text,
     last_error_message       text,
-    recovery_point           smallint    NOT NULL DEFAULT 0,
+    recovery_point           smallint    NOT NULL DEFAULT 0,  -- reserved: no code writes it yet
     -- An expired key of this kind stays, and is refused for good.
     refuse_after_expiry      boolean     NOT NULL DEFAULT false,
     -- True between reserve and submit only, so only in the transaction that reserved: a trigger refuses to commit it.

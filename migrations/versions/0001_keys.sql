@@ -2,7 +2,9 @@
 -- somebody else is inserting now is `in_progress`. It writes no row that has a live claim or is unknown.
 
 CREATE TYPE idem.decision AS (
-    decision            text,       -- accepted, retrying, replay, in_progress, unknown, needs_operator, mismatch, expired
+    -- Of idem.decide: replay, in_progress, unknown, needs_operator, failed_retryable, mismatch, expired. Of accept also
+    -- accepted, reserved, retrying, limited; of an inline call also begun, begun_again.
+    decision            text,
     intent_id           uuid,
     response_status     smallint,
     response_headers    jsonb,

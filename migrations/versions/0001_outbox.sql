@@ -60,7 +60,7 @@ CREATE TABLE idem.outbox (
     origin              text        COLLATE "C" NOT NULL,
     claimed_by          text        COLLATE "C",
     provider_reference  text        COLLATE "C",
-    ordering_key        text        COLLATE "C",
+    ordering_key        text        COLLATE "C",  -- reserved, like the status waiting: no code writes either yet
     traceparent         text,
     CONSTRAINT outbox_status_is_known
         CHECK (status IN ('unfrozen', 'waiting', 'pending', 'claimed', 'unknown', 'awaiting', 'held')),

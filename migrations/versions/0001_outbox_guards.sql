@@ -38,6 +38,7 @@ CREATE TRIGGER outbox_row_is_of_an_open_intent BEFORE INSERT ON idem.outbox FOR 
     EXECUTE FUNCTION idem.require_open_intent();
 
 -- A row at rest that was never rendered goes back to be rendered; an inline row is taken up again by its caller alone.
+-- What begins or ends in `waiting` is reserved: no code writes it yet.
 CREATE TRIGGER outbox_transition_is_listed BEFORE UPDATE ON idem.outbox FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND ((OLD.status, NEW.status) NOT IN (
         ('unfrozen', 'pending'), ('unfrozen', 'waiting'), ('unfrozen', 'held'), ('unfrozen', 'unknown'),

@@ -51,7 +51,7 @@ RETURNING d.id AS daemon, d.heartbeats AS number, d.seen_at AS at,
           to_regclass('idem.outbox')::oid::bigint AS table
 """
 END = """
-UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = %(how)s, tokens = '{}'
+UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = 'clean', tokens = '{}'
  WHERE id = %(id)s AND ended_at IS NULL
 """
 
@@ -169,12 +169,12 @@ class Life:
         """Record that this daemon ended cleanly: nothing of it can act any more."""
         with contextlib.suppress(*AWAY, *REFUSED):
             async with database.connection() as connection:
-                await end_daemon(connection, self.id, "clean")
+                await end_daemon(connection, self.id)
 
 
-async def end_daemon(connection: AsyncConnection[Any], daemon: str, how: str) -> None:
-    """Put a daemon's end on record: `clean`, or `reaped` by the supervisor that started it."""
-    await connection.execute(END, {"id": daemon, "how": how})
+async def end_daemon(connection: AsyncConnection[Any], daemon: str) -> None:
+    """Record that a daemon ended cleanly. Of one that died its supervisor does: `idem.cli.group.dead_daemons`."""
+    await connection.execute(END, {"id": daemon})
 
 
 @contextlib.contextmanager

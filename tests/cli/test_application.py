@@ -32,7 +32,6 @@ NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("resume",): ("keyed", "--reason", "x"),
     ("token", "create"): ("t", "--label", "x"),
     ("token", "revoke"): (ID, "--reason", "x", "-y"),
-    ("tenants", "show"): ("t",),
     ("demo",): ("--payments", "1"),
     ("import",): (__file__, "--reason", "x", "-y"),
 }

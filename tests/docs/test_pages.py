@@ -2,11 +2,16 @@
 
 import re
 import tomllib
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
+import typer.main
+from fix_source import texts
 
+from idem.cli.main import app
 from idem.outbox.config.loading import explain
 from idem.reconciler.webhooks.applying import Verdict
 
@@ -52,6 +57,27 @@ def test_the_page_for_contributors_has_the_floors() -> None:
     assert [line.strip() for line in drawn.splitlines() if line.strip()] == [
         each.replace(" | ", ", ") for each in rooms["layers"]
     ]
+
+
+DESIGN = (ROOT / "docs" / "design.md").read_text()
+
+
+def test_the_design_has_every_table() -> None:
+    listed = re.findall(r"(?m)^- `(\w+)`", DESIGN.partition("\n## 4. ")[2].partition("\n## ")[0])
+    sql = "".join(text for _, text in texts("migrations", suffixes=(".sql",)))
+    assert sorted(listed) == sorted(re.findall(r"CREATE TABLE idem\.(\w+)", sql))
+
+
+def test_the_design_has_every_command() -> None:
+    def paths(command: Any, path: str = "") -> Iterator[str]:
+        below = getattr(command, "commands", None)
+        yield from [path] if below is None else (each for n in below for each in paths(below[n], f"{path} {n}"))
+
+    listed, section = set(), DESIGN.partition("\n**CLI** ")[2].partition("\n**HTTP** ")[0]
+    for line in re.findall(r"`idem( [^`]+)`(?! \(planned)", section):
+        words = re.match(r"(?: [a-z|]+)+", line)[0].split()  # type: ignore[index]
+        listed |= {f" {' '.join(each)}" for each in product(*(word.split("|") for word in words))}
+    assert listed == set(paths(typer.main.get_command(app)))
 
 
 RIDDLES = re.compile(

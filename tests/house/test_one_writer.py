@@ -1,14 +1,23 @@
-"""Evidence, dead letters and events are inserted in one module, and by the gate's own statement."""
+"""Evidence, dead letters and events are inserted by one module and by the gate; in SQL by four functions."""
+
+import re
 
 from fix_source import texts
 
+INSERT = r"(?i)INSERT\s+INTO\s+idem\.(evidence|dead_letters|events)\b"
 WRITERS = {
     "outbox/settle/record.py": "the one module that writes them",
     "outbox/settle/gate.py": "the one statement that moves rows and writes what is on record about that",
     "cli/demo/sabotage.py": "destroys the guarantees on purpose, so that the proof of the demo fails",
 }
+FUNCTIONS = {"queue_call", "complete", "client_retry", "begin_inline"}
 
 
 def test_nothing_else_writes_the_record() -> None:
-    insert = r"(?i)INSERT\s+INTO\s+idem\.(evidence|dead_letters|events)\b"
-    assert {path for path, _ in texts(holding=insert)} == set(WRITERS)
+    assert {path for path, _ in texts(holding=INSERT)} == set(WRITERS)
+
+
+def test_only_accept_the_clients_retry_and_an_inline_call_write_it_in_sql() -> None:
+    sql = "".join(text for _, text in texts("migrations", suffixes=(".sql",)))
+    functions = sql.split("CREATE FUNCTION idem.")[1:]
+    assert {each.partition("(")[0] for each in functions if re.search(INSERT, each)} == FUNCTIONS

@@ -48,7 +48,7 @@ async def test_a_lane_of_one_is_kept_for_nobody_who_could_not_ask(spine: Spine, 
         if who == "silent":
             await spine.execute("UPDATE idem.daemons SET seen_at = now() - interval '31 s'")
         if who == "ended":
-            await spine.run(end_daemon, life.id, "clean")
+            await spine.run(end_daemon, life.id)
     await spine.advance(0 if who == "nobody yet" else 40)
     limited(spine, ONE)
     assert len(await claim(spine, limit=100)) == 1

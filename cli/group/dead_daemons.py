@@ -21,7 +21,7 @@ lost.
 
 LIMITS = session.Timeouts(statement=5.0, lock=5.0)
 
-REAP = """
+DIED = """
 UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = 'reaped', tokens = '{}'
  WHERE host = %(host)s AND pid = %(pid)s AND ended_at IS NULL AND id LIKE '%%-' || %(life)s
    AND started_at >= statement_timestamp() - make_interval(secs => %(age)s)
@@ -35,10 +35,10 @@ def record(connection: psycopg.Connection[Any], death: Death) -> int:
     identifies the daemon.
     """
     about = {"host": death.host, "pid": death.pid, "age": boottime() - death.started, "life": death.life}
-    return connection.execute(REAP, about).rowcount
+    return connection.execute(DIED, about).rowcount
 
 
-class Reaper:
+class DeadDaemons:
     """Records deaths in a separate thread, so that an outage of the database does not delay a restart."""
 
     def __init__(self, address: Address | str) -> None:
@@ -46,7 +46,7 @@ class Reaper:
         self._deaths: deque[Death] = deque()
         self._news = threading.Condition()
         self._over = False
-        self._thread = threading.Thread(target=self._run, name="reaper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="dead daemons", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,7 +58,7 @@ class Reaper:
             self._news.notify()
         self._thread.join(LAST_TRY)
 
-    def dead(self, death: Death) -> None:
+    def add(self, death: Death) -> None:
         """Record this as soon as the database accepts it."""
         with self._news:
             self._deaths.append(death)

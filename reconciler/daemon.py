@@ -87,7 +87,9 @@ class Reconciler:
         """End every claim whose lease is over, as the sweeper does, so that its row can be asked about; how many."""
         batch = self.context.settings.batch
         async with self.context.database.connection() as connection:
-            return await walk(lambda place: sweep_expired(connection, self.catalogue, batch=batch, place=place))
+            return await walk(
+                lambda place: sweep_expired(connection, self.catalogue, batch=batch, place=place, by="reconciler")
+            )
 
     async def check_accounts(self, *, store: bool = True) -> None:
         """Ask, once for each lane, whose account its credentials are. `store`: False writes nothing."""

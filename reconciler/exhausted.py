@@ -1,7 +1,8 @@
 """Rows whose look-ups are used up by the schedule as it is now: each has a dead letter, even if the schedule changed.
 
-The count of look-ups stands in the row and the schedule in the configuration, so a schedule that was made shorter is
-reached without a look. A row like that would have no entry until its next look, which may be a day away.
+The row has the count of look-ups, and the configuration has the schedule, so a row reaches a shortened schedule without
+a look. The same holds for a row whose standing order, which needs no entry, was removed. Such a row would have no entry
+until its next look, which may be a day away.
 """
 
 from typing import Any
@@ -46,7 +47,7 @@ async def open_entries(
         free = row.status is OutboxStatus.UNKNOWN and row.token is None and row.lookups >= len(schedule)
         if terms is None or terms.standing_order is not None or not free or found.stored:
             return None
-        details = {"lookups": row.lookups, "absences": row.absences, "why": "the schedule was shortened"}
+        details = {"lookups": row.lookups, "absences": row.absences, "why": "no look-up of the schedule is left"}
         letter = DeadLetter(Reason.RECONCILE_EXHAUSTED, details)
         return decide.reported(row, Evidence("reconciler", "schedule_used_up"), terms, letter)
 

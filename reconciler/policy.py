@@ -5,7 +5,7 @@ The configuration allows them only where no value is at risk; each has evidence 
 
 import dataclasses
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 from uuid import uuid4
 
 from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
@@ -18,7 +18,7 @@ from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.lookup_claim import LookupClaim
 from idem.reconciler.verdict import EDGE, quiet_left
 
-SOURCE = "policy"
+SOURCE: Final = "policy"
 UNSETTLED = frozenset({Reason.NOT_SETTLEABLE, Reason.RECONCILE_EXHAUSTED})
 """The dead letters that a standing order answers in place of a person."""
 

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from idem.outbox.daemon.schedule import Over, never
 from idem.outbox.database.pool import AWAY, REFUSED
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.outbox_row import StoredProof
+from idem.outbox.domain.outbox_row import OWN_SOURCES, StoredProof
 from idem.outbox.domain.outcomes import name, proof
 from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.observe import after_commit, daemon_events, telemetry
@@ -92,7 +92,7 @@ async def _compare_all(connection: AsyncConnection[Any], row_id: UUID) -> int:
     waiting = await (await connection.execute(PROOFS_OF_A_ROW, {"id": row_id})).fetchall()
     for key, source, outcome, reference, status, fields, http_status, attempt in waiting:
         stored = StoredProof(key, source, proof(outcome, reference, status, fields), None, http_status, attempt)
-        if source in ("worker", "reconciler") and attempt is not None and await is_undone(connection, row_id, attempt):
+        if source in OWN_SOURCES and attempt is not None and await is_undone(connection, row_id, attempt):
             await drop(connection, row_id, stored, _evidence(stored))
             continue
         applied = await compare(connection, row_id, stored, _evidence(stored))

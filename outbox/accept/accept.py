@@ -122,7 +122,7 @@ def decision(row: Any) -> Decision | Limited:
         case "accepted":
             return Accepted(row.intent_id, moment(row.expires_at))
         case "retrying":
-            return Retrying(row.intent_id)
+            return Retrying(row.intent_id, row.status)
         case "replay":
             headers = row.response_headers
             answer = Answer(

@@ -214,7 +214,7 @@ class Service:
         """End a claim whose lease has expired when a request meets it, so that the reconciler looks it up."""
         if isinstance(decided, Unknown) and decided.lease_over:
             intent = decided.intent_id
-            await self.store.run(lambda line: sweep_of(line, self.catalogue, intent, daemon="api"), tenant)
+            await self.store.run(lambda line: sweep_of(line, self.catalogue, intent, by="api"), tenant)
 
     def _count(self, caller: Caller, name: str, key: str, decided: Status | Limited) -> None:
         if not isinstance(decided, AtRest):

@@ -21,9 +21,11 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The key was `failed_retryable` and goes back to work with its frozen request."""
+    """The key was `failed_retryable` and goes back to work: `pending` with its frozen request, or `unfrozen`, to be
+    rendered, because it never was or because its provider key is burned."""
 
     intent_id: UUID
+    status: str = field(default="pending", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,20 @@
 """An outbox row as a value. A claim, a lock, a look-up and a result have it as their `row`."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Proof
 from idem.outbox.domain.states import KeyState, OutboxStatus
+
+Source: TypeAlias = Literal[
+    "accept", "worker", "inline", "sweeper", "reconciler", "api", "policy", "webhook", "operator", "client", "recovery",
+    "import",
+]  # fmt: skip
+"""Who changes states and brings proofs: the `source` of evidence."""
+OWN_SOURCES: Final = frozenset({"worker", "inline", "reconciler"})
+"""Whose proofs are about an attempt of ours; a provider's event names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +77,18 @@ class OutboxRow:
     server_error: bool = False
     """An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`)."""
 
+    @property
+    def caller(self) -> Source:
+        """Who makes its calls and reports them."""
+        return "inline" if self.inline else "worker"
+
 
 @dataclass(frozen=True, slots=True)
 class StoredProof:
     """A proof that waits to be folded, as it was seen, with the answer or the interim answer of its finder."""
 
     id: UUID
-    source: str
+    source: Source
     proof: Proof
     answer: Answer | None
     http_status: int | None = None

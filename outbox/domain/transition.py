@@ -11,6 +11,7 @@ from uuid import UUID
 
 from idem.outbox.domain import redaction
 from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outbox_row import Source
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.values import storable
@@ -31,7 +32,7 @@ class DeadLetter:
 class Evidence:
     """Who saw what. `kind` is what happened: report, swept, look, replay, verdict, proof, redrive, cancel ..."""
 
-    source: str
+    source: Source
     kind: str
     outcome: str | None = None
     seen: Seen = field(default_factory=Seen)

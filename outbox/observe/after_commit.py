@@ -7,21 +7,19 @@ record: if the answer to a COMMIT is lost, only the evidence shows the change.
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from psycopg import AsyncConnection
 
-from idem.outbox.domain.outbox_row import OutboxRow
+from idem.outbox.domain.outbox_row import OutboxRow, Source
 from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.outbox.observe import metrics
 from idem.outbox.observe.logs import key_hash, log
 
-SOURCES = frozenset(
-    {"accept", "worker", "sweeper", "reconciler", "webhook", "operator", "client", "recovery", "import"}
-)
-"""Who changes states; a name that is not here is counted as `other`."""
+SOURCES = frozenset(get_args(Source))
+"""A name that is not here is counted as `other`."""
 ASKED = frozenset({OutboxStatus.UNKNOWN, OutboxStatus.AWAITING})
 
 
@@ -138,7 +136,7 @@ def _count_asking(what: Moved, source: str, to_status: str) -> None:
 def _how(source: str, kind: str, seen: str | None) -> str:
     if source == "reconciler":
         return "absent" if seen == "absent" else "replay" if kind == "replay" else "look"
-    return "late_result" if source == "worker" else source
+    return "late_result" if source in ("worker", "inline") else source
 
 
 def dead_letter(intent: UUID | None, reason: str) -> None:

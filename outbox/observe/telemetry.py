@@ -47,8 +47,8 @@ def accepted(
         case decisions.Accepted(intent_id=intent):
             to = (None, KeyState.IN_PROGRESS, None, OutboxStatus.PENDING)
             moved(Moved(tenant, operation, key, intent, 0, "accept", "accepted", *to))
-        case decisions.Retrying(intent_id=intent):
-            to_work = (KeyState.FAILED_RETRYABLE, KeyState.IN_PROGRESS, OutboxStatus.HELD, OutboxStatus.PENDING)
+        case decisions.Retrying(intent, status):
+            to_work = (KeyState.FAILED_RETRYABLE, KeyState.IN_PROGRESS, OutboxStatus.HELD, status)
             moved(Moved(tenant, operation, key, intent, None, "accept", "retried", *to_work))
         case decisions.Expired() if counts:
             metrics.KEYS_REUSED.labels(operation).inc()

@@ -8,14 +8,14 @@ version has changed, the action is refused, because the decision was about anoth
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import Answer
-from idem.outbox.domain.outbox_row import StoredProof
+from idem.outbox.domain.outbox_row import Source, StoredProof
 from idem.outbox.domain.outcomes import Refused, Seen, Succeeded, name
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
 from idem.outbox.domain.states import KeyState, OutboxStatus
@@ -29,7 +29,7 @@ from idem.outbox.settle.gate import write
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values.errors import OperatorRefused
 
-SOURCE = "operator"
+SOURCE: Final = "operator"
 
 _PROBLEM = PROBLEMS["cancelled"]
 
@@ -62,7 +62,7 @@ async def cancel(
     by: str,
     reason: str,
     version: int | None = None,
-    source: str = SOURCE,
+    source: Source = SOURCE,
     know_it_did_not_happen: bool = False,
 ) -> Done:
     """Complete an intent that was never executed with the answer `cancelled`.

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 from idem.outbox.domain.completion import is_open
 from idem.outbox.domain.operation import Answer
-from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
+from idem.outbox.domain.outbox_row import OutboxRow, Source, StoredProof
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
@@ -37,8 +37,8 @@ SWEEPS_THAT_SHOW_A_CRASH = 3
 def report(
     row: OutboxRow, outcome: Outcome, seen: Seen, answer: Answer | None, terms: Terms, interim: Any = None
 ) -> Change:
-    """The end of a worker's claim, reported by its holder, when no stored proof speaks of the row."""
-    change = unchanged(row, Evidence("worker", "report", name(outcome), seen, reference_of(outcome)), terms)
+    """The end of a claim, reported by its holder, when no stored proof speaks of the row."""
+    change = unchanged(row, Evidence(row.caller, "report", name(outcome), seen, reference_of(outcome)), terms)
     change = dataclasses.replace(change, quiet_for=terms.contract.flight_limit, sweeps=0)
     match outcome:
         case Succeeded() | Refused() | Pending():
@@ -110,9 +110,9 @@ def proven(
     return fold(change, row, found, stored, terms)
 
 
-def swept(row: OutboxRow, stored: Sequence[StoredProof], terms: Terms) -> Change:
+def swept(row: OutboxRow, stored: Sequence[StoredProof], terms: Terms, by: Source = "sweeper") -> Change:
     """A lease that ran out. It is never simply run again, unless a start mark is in use and absent."""
-    evidence = Evidence("sweeper", "swept", details={"sweeps": row.sweeps + 1, "holder_known": row.holder_known})
+    evidence = Evidence(by, "swept", details={"sweeps": row.sweeps + 1, "holder_known": row.holder_known})
     change = _claim_was_lost(unchanged(row, evidence, terms), row, terms)
     if row.marks_start and not row.started:
         if terms.known and row.sweeps + 1 >= SWEEPS_THAT_SHOW_A_CRASH:

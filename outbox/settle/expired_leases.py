@@ -6,6 +6,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.outbox_row import Source
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.transition import Change
 from idem.outbox.observe import telemetry
@@ -24,15 +25,22 @@ SELECT c.id, c.claimed_until
 
 
 async def sweep_expired(
-    connection: AsyncConnection[Any], catalogue: Catalogue, *, batch: int, place: Place | None = None
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    *,
+    batch: int,
+    place: Place | None = None,
+    by: Source = "sweeper",
 ) -> list[Change]:
     """End up to `batch` claims whose lease is over, in one transaction; the changes that were written.
 
     A row that is not configured here is swept all the same, under the longest waits (IB-023). Without `place` the page
-    begins with the oldest lease; with it, where the last page ended.
+    begins with the oldest lease; with it, where the last page ended. `by`: who the evidence names.
     """
 
-    done = await change_page(connection, EXPIRED, _ending(catalogue), batch=batch, place=place or Place())
+    done = await change_page(
+        connection, EXPIRED, _ending(catalogue, by), batch=batch, place=place or Place(), daemon=by
+    )
     for row, change in done:
         telemetry.swept(row.intent_id, row.attempt, row.holder, change.status)
     return [change for _, change in done]
@@ -46,26 +54,26 @@ SELECT c.id, c.claimed_until
 """
 
 
-async def sweep_of(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID, *, daemon: str) -> bool:
+async def sweep_of(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID, *, by: Source) -> bool:
     """End the claim of one intent, if its lease is over, in a transaction of its own; whether this did it.
 
     For a process that finds such a claim before the sweeper does: no client gets `outcome_unknown` for a row that no
     daemon asks about. A row that another session has locked is left alone.
     """
     done = await change_page(
-        connection, EXPIRED_OF_INTENT, _ending(catalogue), batch=1, place=Place(), values={"intent": intent},
-        daemon=daemon,
+        connection, EXPIRED_OF_INTENT, _ending(catalogue, by), batch=1, place=Place(), values={"intent": intent},
+        daemon=by,
     )  # fmt: skip
     for row, change in done:
         telemetry.swept(row.intent_id, row.attempt, row.holder, change.status)
     return bool(done)
 
 
-def _ending(catalogue: Catalogue) -> Make:
+def _ending(catalogue: Catalogue, by: Source) -> Make:
     def make(found: LockedRow) -> Change | None:
         row = found.row
         if row.status is not OutboxStatus.CLAIMED or row.live:
             return None
-        return decide.swept(row, found.stored, catalogue.cautious(row.operation, row.provider))
+        return decide.swept(row, found.stored, catalogue.cautious(row.operation, row.provider), by)
 
     return make

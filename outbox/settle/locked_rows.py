@@ -82,7 +82,7 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
 STORED = """
 SELECT p.outbox_id, p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt,
        p.answer_status, p.answer_headers, p.answer_body, p.interim,
-       p.source IN ('worker', 'reconciler') AND p.attempt IS NOT NULL
+       p.source IN ('worker', 'inline', 'reconciler') AND p.attempt IS NOT NULL
        AND (EXISTS (SELECT FROM idem.outbox o WHERE o.id = p.outbox_id AND o.cancel_sent AND o.attempt > p.attempt)
             OR EXISTS (SELECT FROM idem.evidence e
                         WHERE e.intent_id = p.intent_id AND e.outbox_id = p.outbox_id AND e.attempt > p.attempt

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import records
 from idem.outbox.domain.completion import is_open
-from idem.outbox.domain.outbox_row import StoredProof
+from idem.outbox.domain.outbox_row import OWN_SOURCES, StoredProof
 from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded, name
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
@@ -65,7 +65,7 @@ async def apply(
 
 async def _is_undone(connection: AsyncConnection[Any], row_id: UUID, found: StoredProof, evidence: Evidence) -> bool:
     # What we have seen ourselves before we had it cancelled, and report only now: it was true, and stands no more.
-    ours = found.source in ("worker", "reconciler") and evidence.kind != "cancel" and found.attempt is not None
+    ours = found.source in OWN_SOURCES and evidence.kind != "cancel" and found.attempt is not None
     if not ours:
         return False
     assert found.attempt is not None

@@ -1,4 +1,4 @@
-"""The ends of a worker's claims: a batch in one statement, and one by one what did not fit."""
+"""The ends of claims, as their holders report them: a batch in one statement, and one by one what did not fit."""
 
 import dataclasses
 from collections import Counter
@@ -56,7 +56,7 @@ class Report:
         match self.outcome:
             case Succeeded() | Refused() | Pending():
                 status, attempt = self.seen.http_status, self.row.attempt
-                return StoredProof(uuid4(), "worker", self.outcome, self.answer, status, attempt, self.interim)
+                return StoredProof(uuid4(), self.row.caller, self.outcome, self.answer, status, attempt, self.interim)
             case NotExecuted() | Ambiguous():
                 return None
             case _ as unlisted:
@@ -113,7 +113,7 @@ SELECT EXISTS (SELECT FROM idem.outbox o
 IS_WRITTEN = """
 SELECT EXISTS (SELECT FROM idem.evidence
                 WHERE intent_id = %(intent)s AND outbox_id = %(row)s AND attempt = %(attempt)s
-                  AND token = %(token)s AND source = 'worker' AND kind = 'report')
+                  AND token = %(token)s AND kind = 'report')
 """
 
 
@@ -157,12 +157,13 @@ async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last
         if await _holds(connection, IS_WRITTEN, report):
             return "already"
         if found is not None and _proves_the_whole(found, report) and await _holds(connection, WAS_THE_LAST, report):
-            evidence = Evidence("worker", "late_not_executed", name(report.outcome), report.seen)
+            evidence = Evidence(report.row.caller, "late_not_executed", name(report.outcome), report.seen)
             if await write(connection, [decide.verdict(found.row, evidence, report.terms)]):
                 return "late"
         if found is not None and isinstance(report.outcome, Ambiguous) and decide.own_error(report.seen):
             await connection.execute(REMEMBER_ERROR, {"id": report.row.id})
-    evidence = Evidence("worker", "late_result", name(report.outcome), report.seen, decide.reference_of(report.outcome))
+    reference = decide.reference_of(report.outcome)
+    evidence = Evidence(report.row.caller, "late_result", name(report.outcome), report.seen, reference)
     proof = report.proof()
     if proof is None:
         await note(connection, report.row.id, evidence, token=report.row.token, attempt=report.row.attempt)

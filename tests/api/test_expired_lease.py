@@ -24,8 +24,8 @@ async def test_a_request_that_meets_an_expired_lease_ends_it(api: Client, spine:
     await spine.all(LOST)
     assert await api.told() == (409, "outcome_unknown")
     assert await state(spine) == ("unknown", "unknown")
-    (seen,) = await spine.all("SELECT holder, attempt FROM idem.evidence WHERE kind = 'swept'")
-    assert (seen["holder"], seen["attempt"]) == ("worker-dead", 1)
+    (seen,) = await spine.all("SELECT source, holder, attempt FROM idem.evidence WHERE kind = 'swept'")
+    assert (seen["source"], seen["holder"], seen["attempt"]) == ("api", "worker-dead", 1)
     await spine.reconcile(hasten=True)
     assert (await api.ask()).status_code == 201, "the reconciler could ask about it"
 
@@ -55,4 +55,6 @@ async def test_reconcile_sweeps_before_it_asks(api: Client, spine: Spine) -> Non
     async with reconciler(spine) as one:
         assert await one.sweep() == 1
         await one.run_once(hasten=True)
+    (seen,) = await spine.all("SELECT source FROM idem.evidence WHERE kind = 'swept'")
+    assert seen["source"] == "reconciler"
     assert (await api.ask()).status_code == 201

@@ -77,7 +77,7 @@ async def test_hazard_21_the_lost_answer_to_complete_is_already_written(spine: S
         run = await made.run()
         assert await run.complete(await made.pay(run)) == "already"
         assert line.lost == 1
-    assert await made.ends(run.intent_id) == [("worker", None)]
+    assert await made.ends(run.intent_id) == [("inline", None)]
     assert (await spine.key(run.intent_id))["state"] == "completed"
 
 

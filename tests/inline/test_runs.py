@@ -37,7 +37,7 @@ async def test_hazard_11_a_run_is_a_row_that_is_born_claimed_under_a_token_and_a
     answer = await shop.begin()
     assert isinstance(answer, Replay) and answer.answer.status == 201
     assert await shop.spine.evidence(run.intent_id) == [
-        ("accept", "accepted", None), ("worker", "report", "succeeded")
+        ("accept", "accepted", None), ("inline", "report", "succeeded")
     ]  # fmt: skip
 
 

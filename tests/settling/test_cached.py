@@ -5,9 +5,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_api import Client
 from fix_spine import KEYED, Spine
 from settling.burned import burned
 from settling.shop import KEPT, sends, use
+from structlog.testing import capture_logs
 
 from idem.decisions import Replay, Retrying
 from idem.errors import Unrenderable
@@ -149,3 +151,13 @@ async def test_a_failure_that_no_rule_calls_cached_is_replayed_as_before(spine: 
     await spine.sent(faults=["act_then_500"])
     await spine.reconcile(after=700, times=3)
     assert len(sends(spine)) == 4
+
+
+async def test_a_retry_under_a_burned_key_is_logged_as_what_it_is(api: Client, spine: Spine) -> None:
+    use(spine, kept=True)
+    intent = await burned(spine)
+    with capture_logs() as lines:
+        assert (await api.ask()).status_code == 202
+    (line,) = [line for line in lines if line["event"] == "transition"]
+    assert (line["kind"], line["from_status"], line["to_status"]) == ("retried", "held", "unfrozen")
+    assert await spine.status(intent) == "unfrozen"

@@ -37,6 +37,7 @@ async def test_a_schedule_made_shorter_leaves_no_unknown_row_without_an_entry(sp
     await spine.reconcile()
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     assert await spine.value("SELECT count(*) FROM idem.evidence WHERE kind = 'schedule_used_up'") == 1
+    assert await spine.value("SELECT details ->> 'why' FROM idem.dead_letters") == "no look-up of the schedule is left"
     await spine.reconcile()
     assert await spine.value("SELECT seen FROM idem.dead_letters") == 1, "a second pass finds the entry"
 

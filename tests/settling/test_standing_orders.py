@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 from fix_spine import KEYLESS, Spine
+from prometheus_client import REGISTRY
 from settling.shop import sends, use
 
 from idem import Answer
@@ -22,7 +23,13 @@ async def lost(spine: Spine, **contract: object) -> UUID:
     return await spine.sent(operation=MAIL, faults=["act_then_drop"])
 
 
+def counted() -> float:
+    moved = {"source": "policy", "from_status": "unknown", "to_status": "gone"}
+    return REGISTRY.get_sample_value("idem_transitions_total", moved) or 0.0
+
+
 async def test_assume_done_when_nothing_sent_can_act_any_more(spine: Spine) -> None:
+    before = counted()
     intent = await lost(spine, on_unsettleable="assume_done")
     assert await spine.letters(intent) == []
     await spine.reconcile(after=10)
@@ -34,6 +41,7 @@ async def test_assume_done_when_nothing_sent_can_act_any_more(spine: Spine) -> N
     seen = await spine.one("SELECT * FROM idem.evidence WHERE source = 'policy'")
     assert (seen["kind"], seen["outcome"], seen["to_state"]) == ("assume_done", "succeeded", "completed")
     assert seen["details"]["setting"] == "providers.keyless.on_unsettleable"
+    assert counted() == before + 1
     assert len(sends(spine)) == 1
     assert await spine.letters(intent) == []
 

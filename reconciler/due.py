@@ -39,8 +39,8 @@ _EXPIRED = noted(
     from_status="p.status", to_status="p.status", holder="p.claimed_by", claimed_at="p.claimed_at",
     claimed_until="p.claimed_until",
 )  # fmt: skip
-# `pause` and `room` are read once: of a lane that is paused no row is. A row that only the pause of calls keeps from
-# its replay is not taken where nothing else could be asked: it would look as if nothing could ever settle it.
+# `pause` and `room` are read once for the whole lane. If the pause of calls alone blocks a replay and no other strategy
+# is open, the row is not claimed; otherwise it would count as asked without result.
 CLAIM_DUE = f"""
 WITH pause AS MATERIALIZED (
     SELECT coalesce(bool_or(l.paused), false) AS calls, coalesce(bool_or(l.lookups_paused), false) AS lookups

@@ -19,38 +19,30 @@ from idem.outbox.providers.key_locations import places
 
 @dataclass(frozen=True, slots=True)
 class LookupClaim:
-    """A row that this process may ask about.
+    """A row that this process may ask about. What has no comment here is as in `Question`.
 
-    `replay`: its frozen request may be sent again. `begun`: that attempt is counted already, because the claim begins
-    with it. `may_send`: replays and cancels are not paused; `may_look`: look-ups are not paused. `request` is None if
-    it was never rendered (`idem.accept` in SQL, then Recovery): no replay is possible. `ordered`: an extra look-up,
-    which uses up none of the schedule. `send_by`: until when a replay may leave, on the boot clock; after that the
-    provider may have forgotten the first send. `carried`: the request carries the key as the present contract says;
-    `named`: its path or body names it. `row.quiet_left`: seconds for which something sent may still act, None if not
-    known. `later_keys`: provider keys under which forgotten commits may have sent it. `sent_as`: the sender that sent
-    it. `withheld`: why idem neither replays nor cancels it, if nothing can show that the same account answers.
-    `places`: where the request has the key; None if the sent request is not known here. The rest is as in `Question`.
+    `row.quiet_left`: seconds for which something that was sent may still act; None: not known.
     """
 
     row: OutboxRow
-    replay: bool
-    request: FrozenRequest | None
-    lease_ends: float
-    send_by: float = -math.inf
-    may_send: bool = True
-    may_look: bool = True
-    begun: bool = False
-    ordered: bool = False
+    replay: bool  # its frozen request may be sent again
+    request: FrozenRequest | None  # None: it was never rendered (`idem.accept` in SQL, then Recovery), so no replay
+    lease_ends: float  # on the boot clock
+    send_by: float = -math.inf  # until when a replay may leave, on the boot clock: then the provider may have forgotten
+    may_send: bool = True  # replays and cancels are not paused
+    may_look: bool = True  # look-ups are not paused
+    begun: bool = False  # the claim begins with the replay, so that attempt is counted already
+    ordered: bool = False  # an extra look-up, which uses up none of the schedule
     sent_at: float | None = None
     earlier_keys: tuple[str, ...] = ()
-    later_keys: tuple[str, ...] = ()
+    later_keys: tuple[str, ...] = ()  # provider keys under which forgotten commits may have sent it
     asked_at: float = math.inf
     traceparent: str | None = None
-    carried: bool = True
-    named: bool = True
-    sent_as: int | None = None
-    withheld: str | None = None
-    places: frozenset[str] | None = None
+    carried: bool = True  # the request carries the key as the present contract says
+    named: bool = True  # its path or body names the key
+    sent_as: int | None = None  # the sender that sent it
+    withheld: str | None = None  # why idem neither replays nor cancels it: nothing shows that the account is the same
+    places: frozenset[str] | None = None  # where the request has the key; None: the sent request is not known here
 
     @property
     def lookups_then(self) -> int:

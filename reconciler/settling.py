@@ -1,4 +1,4 @@
-"""What asking about a row came to is written: a proof, a verdict, a standing order, or when to ask again."""
+"""Write the result of asking about a row: a proof, a verdict, a standing order, or the time of the next look-up."""
 
 import dataclasses
 from typing import assert_never

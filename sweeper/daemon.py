@@ -33,7 +33,7 @@ UNATTENDED_INTERVAL = 60.0
 """Seconds between two polls for rows that no daemon serves."""
 
 RARELY = 5
-"""Intervals between two polls for what no claim takes any more, and nobody waits for by the second."""
+"""Intervals between two polls for rows that no claim takes any more. They can wait: a client does not notice them."""
 
 AGES_INTERVAL = 15.0
 """Seconds between two checks of how old everything unsettled is, for the metrics (P5)."""

@@ -38,7 +38,7 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Api:
-    """One process of the HTTP API over a pool of connections; `more` are routes of other rooms, e.g. of the webhooks.
+    """One process of the HTTP API over a pool of connections; `more`: routes of other packages, e.g. of webhooks.
 
     `reserved` descriptors belong to others of this process.
 

@@ -1,8 +1,8 @@
 """Bodies that cost more than a moment are read in a thread, so that the loop goes on; one at a time for each tenant.
 
 A thread frees the loop only between two steps of Python: json.loads reads a text in one. So a body has a greatest size
-and a greatest number of values (`outbox.canonical`), and no single step takes long. What is parsed lives in that thread
-alone (`process.aside`): no request may keep it while it waits for its turn or for the database.
+and a greatest number of values, and no single step takes long. What is parsed lives in that thread alone: no request
+may keep it while it waits for its turn or for the database.
 """
 
 from collections.abc import Callable

@@ -163,7 +163,7 @@ class ProviderSettings(Section):
         return self
 
     def contract(self, name: str) -> Contract:
-        """The contract, with what follows from its own words (`contracts.completed`)."""
+        """The contract, with what follows from its own words (`contract_checks.completed`)."""
         key, lookup = self.key, self.lookup
         # So that no replay can arrive after the end of the retention.
         margin = self.flight_limit + self.pause_allowance

@@ -1,7 +1,7 @@
 """Connections of the daemons: a small pool whose sessions have idem's own settings, not those of the role.
 
 READ COMMITTED; durable commits; statement, lock and idle timeouts; values in one form; no row hidden in silence;
-generic plans that go by an index and in its order (`connecting.session`, docs/decisions/0005, 0024): what was empty or
+generic plans that go by an index and in its order (`database.session`, docs/decisions/0005, 0024): what was empty or
 little when a plan was made is read whole by it for as long as it lives.
 """
 

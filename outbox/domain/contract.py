@@ -1,7 +1,8 @@
 """The provider contract: what a provider promises, as data (docs/design.md section 6).
 
 All durations are seconds. A contract is frozen, compared by value, and made by `idem.outbox.config` from
-`idem.toml` or by Python code; `check` in `idem.outbox.providers` refuses one that cannot settle.
+`idem.toml` or by Python code; `idem.outbox.providers.contract_checks.check` refuses one that
+cannot settle.
 """
 
 from __future__ import annotations

@@ -30,34 +30,34 @@ class OutboxRow:
     provider: str
     account: str
     status: OutboxStatus
-    state: KeyState
-    token: UUID | None
-    attempt: int
+    state: KeyState  # of the intent
+    token: UUID | None  # of its claim
+    attempt: int  # of the newest attempt; 0: none yet
     provider_key: str
-    live: bool = False
+    live: bool = False  # it is `claimed`, and the lease has not expired
     step: int = 1
-    version: int = 1
-    redrives: int = 0
-    sweeps: int = 0
-    lookups: int = 0
-    absences: int = 0
-    failures: int = 0
-    start_left: float = 0.0
-    quiet_left: float | None = None
-    claim_age: float | None = None
-    status_age: float = 0.0
-    marks_start: bool = False
-    started: bool = False
+    version: int = 1  # of the intent
+    redrives: int = 0  # automatic redrives in the intent's life
+    sweeps: int = 0  # sweeps without a reported outcome between them
+    lookups: int = 0  # look-ups of the schedule that are used up
+    absences: int = 0  # agreeing absences
+    failures: int = 0  # failed sends or questions since the last one that worked
+    start_left: float = 0.0  # until it is too old to be sent
+    quiet_left: float | None = None  # until nothing that was sent can act any more; None: not known
+    claim_age: float | None = None  # since its claim; None: it has no claim
+    status_age: float = 0.0  # since it has its status
+    marks_start: bool = False  # its sender marks the start of a call: then `not started` proves that nothing was sent
+    started: bool = False  # its sender has marked a start; False proves something only with `marks_start`
     memory_age: float | None = None
     """Seconds since the earliest moment at which something that still counts may have been sent under its key: a send
     of its own, or one of lost commits. The provider's memory counts from there (`idem.outbox.settle.replay_window`)."""
-    holder: str | None = None
-    holder_known: bool = False
-    reference: str | None = None
-    redrives_itself: bool = False
+    holder: str | None = None  # the daemon that has claimed it
+    holder_known: bool = False  # that its holder ended, or lives without this claim, is on record; False: not known
+    reference: str | None = None  # the provider's name of the object
+    redrives_itself: bool = False  # it is at rest and has a time for its automatic redrive
     scheduled_left: float | None = None
     """Until the schedule's next look-up, while one that was ordered comes before it."""
-    key_used_anew: bool = False
+    key_used_anew: bool = False  # the client's key belongs to another intent by now
     contradicted: bool = False
     """Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the
     provider has it."""

@@ -44,56 +44,48 @@ class Evidence:
 class Change:
     """One transition of an outbox row with everything that is written in the same statement.
 
-    Guard: `token` and `attempt` must still be the row's (the token is cleared when a claim ends, so it stands for
-    the status); `alone` refuses a row that has stored proofs, which are then folded under its lock. `status` None:
-    the row leaves. Durations in seconds from the statement; `quiet_from` says what `quiet_for` is added to. `interim`
-    is JSON for the client of an `awaiting` row; None keeps the one before. `still_open`: the key is complete, the
-    object is not at its end. `key_burned`, `server_error`: was seen with this change; None: as before.
-    `keeps_schedule`: an ordered look is still to be made. `whole`: it speaks for every attempt, those too that the
-    database has forgotten; without it no doubted row comes to rest. `rests`: it comes to rest with this change, with an
-    automatic redrive after `redrive_in` or without one; a change that leaves a row at rest leaves that too. `doubt`:
-    the doubt begins or ends with this change; None: as before. `word`: from here on only an operator's word says that
-    what was sent did not happen, or a proof takes its place.
+    `token` and `attempt` guard it: they must still be the row's. The end of a claim clears the token, so the token
+    stands for the status. Durations are seconds from the statement.
     """
 
     row_id: UUID
-    token: UUID | None
+    token: UUID | None  # None: the row has no claim
     attempt: int
-    status: OutboxStatus | None
-    state: KeyState
+    status: OutboxStatus | None  # after the change; None: the row leaves
+    state: KeyState  # of the key and the intent, after the change
     evidence: Evidence
-    alone: bool = False
-    ended: EndedAs | None = None
-    answer: Answer | None = None
-    answer_ttl: float = 0.0
-    interim: Any = None
-    still_open: bool = False
-    reference: str | None = None
-    provider_status: str | None = None
-    result: Mapping[str, Any] | None = None
-    error_code: str | None = None
+    alone: bool = False  # refuse it if the row has stored proofs beside `folds`; they are then folded under its lock
+    ended: EndedAs | None = None  # how the intent ended
+    answer: Answer | None = None  # the final answer; stored if the key completes
+    answer_ttl: float = 0.0  # seconds that the key lives at least, if it completes or comes to rest
+    interim: Any = None  # JSON for the client of an `awaiting` row; None keeps the one before
+    still_open: bool = False  # the key is complete, and the provider's object is not at its end
+    reference: str | None = None  # the provider's name of the object; None keeps the one before
+    provider_status: str | None = None  # in the provider's words
+    result: Mapping[str, Any] | None = None  # fields of the provider's object; None keeps those before
+    error_code: str | None = None  # the key's last error; None: it has none any more
     error_message: str | None = None
-    due_in: float | None = None
-    redrive_in: float | None = None
-    patience: float | None = None
-    quiet_for: float | None = None
-    quiet_from: Literal["now", "lease"] = "now"
-    lookups: int | None = None
-    keeps_schedule: bool = False
-    absences: int | None = None
-    failures: int | None = None
-    redrives: int | None = None
-    sweeps: int | None = None
-    key_burned: bool | None = None
-    server_error: bool | None = None
-    whole: bool = False
-    rests: bool = False
-    doubt: Literal["begins", "ends"] | None = None
-    word: Literal["begins", "ends"] | None = None
-    letters: tuple[DeadLetter, ...] = ()
-    closes: frozenset[Reason] = frozenset()
-    event: EventType | None = None
-    folds: tuple[UUID, ...] = ()
+    due_in: float | None = None  # seconds until it is sent or asked about; None keeps the time before
+    redrive_in: float | None = None  # with `rests`: seconds until the automatic redrive; None: there is none
+    patience: float | None = None  # seconds until it is too old to be sent; None keeps the time before
+    quiet_for: float | None = None  # seconds in which its request may still act; only raises the time before
+    quiet_from: Literal["now", "lease"] = "now"  # what `quiet_for` is added to; "lease": the end of the claim's lease
+    lookups: int | None = None  # look-ups of the schedule that are used up; None of this and the next four keeps it
+    absences: int | None = None  # agreeing absences
+    failures: int | None = None  # failed sends or questions since the last one that worked
+    redrives: int | None = None  # automatic redrives in the intent's life
+    sweeps: int | None = None  # sweeps without a reported outcome between them
+    keeps_schedule: bool = False  # the schedule's next look-up stays due, after the ordered one
+    key_burned: bool | None = None  # nothing may be sent under its key any more; None: as before
+    server_error: bool | None = None  # an attempt ended with a 5xx of the provider; None: as before
+    whole: bool = False  # it speaks for every attempt, also for forgotten ones; else no doubted row comes to rest
+    rests: bool = False  # it brings the row to rest, and `redrive_in` counts; else a row at rest keeps its redrive
+    doubt: Literal["begins", "ends"] | None = None  # commits may be lost that sent it; None: as before
+    word: Literal["begins", "ends"] | None = None  # only an operator says that what was sent did not happen; None: same
+    letters: tuple[DeadLetter, ...] = ()  # to open
+    closes: frozenset[Reason] = frozenset()  # open dead letters with these reasons are closed
+    event: EventType | None = None  # to emit
+    folds: tuple[UUID, ...] = ()  # ids of the stored proofs that this change has used; they are deleted
 
 
 _MADE_ANEW: Final = frozenset(

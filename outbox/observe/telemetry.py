@@ -1,7 +1,7 @@
-"""Events: one function each, a log line, a metric or both; beside it only `moves` logs and counts.
+"""Events: one function each, a log line, a metric or both. `after_commit` and `daemon_events` have the others.
 
 No bodies, no credentials, no idempotency keys: rows are named by their intent, keys by a hash. Metrics carry no
-tenant and no id. The line of a change of state is `transition` (`moves`).
+tenant and no id. The line of a change of state is `transition` (`after_commit.moved`).
 """
 
 from collections.abc import Mapping

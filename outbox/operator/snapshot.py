@@ -14,18 +14,14 @@ from idem.outbox.settle.endings import flight_left
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An open outbox row with everything that an operator's guards need.
-
-    `lease_left`: seconds left of the claim of a worker or reconciler, None without a claim. `key_state` is None if the
-    key no longer exists. `hints`: events about it that are not confirmed yet.
-    """
+    """An open outbox row with everything that an operator's guards need."""
 
     row: OutboxRow
-    stored: tuple[StoredProof, ...]
+    stored: tuple[StoredProof, ...]  # proofs that are not applied yet
     inline: bool
-    lease_left: float | None
-    key_state: str | None
-    hints: tuple[UUID, ...] = ()
+    lease_left: float | None  # seconds left of the claim of a worker or reconciler; None: no claim
+    key_state: str | None  # None: the key no longer exists
+    hints: tuple[UUID, ...] = ()  # events about it that are not confirmed yet
     memory_age: float = 0.0
     """Seconds since the earliest possible first send under its provider key, from which the memory of the provider
     counts.

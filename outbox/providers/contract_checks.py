@@ -1,6 +1,8 @@
 """Checks of a contract at start-up: one that could not settle, or would settle wrongly, is refused.
 
-Each finding names the setting below the provider, what is wrong, and what to do.
+Each finding names the setting below the provider, what is wrong, and what to do. Of a `Contract` that Python code made
+it names the field: `retry_after_cap` and `key.margin` are no settings of idem.toml, so only such a contract has them
+wrong.
 """
 
 from collections.abc import Iterator
@@ -176,7 +178,7 @@ def _key(contract: Contract) -> Iterator[Finding]:
             "key.margin",
             f"{text(key.margin)} is less than flight_limit and pause_allowance together, {text(least)}: a replay could "
             "arrive after the provider has forgotten the key, and be executed anew",
-            f"Make it at least {text(least)}, or leave it out",
+            f"Make KeyRule.margin of this Contract at least {least:g} seconds",
         )
     elif key.retention < 2 * key.margin:
         yield warning(

@@ -34,7 +34,7 @@ WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 @dataclass(frozen=True)
 class HttpProvider:
-    """A provider over HTTP, made of its contract (`Provider` in `idem.outbox.domain.contract`).
+    """A provider over HTTP, made of its contract (`Provider` in `idem.outbox.domain.provider`).
 
     `outcome` are the ordered rules, `errors` the provider's own error shape, `lookups` the ways to ask, best first.
     `webhook` verifies its events, `events` says where things stand in them. `encoding` is that of every body, `tag`

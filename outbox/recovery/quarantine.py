@@ -1,9 +1,9 @@
 """Doubts every open row of a database that lost commits, and decides which rows idem may still send, and for how long.
 
 A queued or resting row becomes `unknown`, unless a second send is harmless: then it stays as it is, with the time from
-which the provider's memory counts (`window`). A claimed or unknown row keeps its status, and what was known about it no
-longer counts. First one statement lists every row (`doubts`); then the list is worked off. A row that another session
-locks stays listed: no daemon sends or settles it before its turn.
+which the provider's memory counts (`settle.replay_window`). A claimed or unknown row keeps its status, and what was
+known about it no longer counts. First one statement lists every row (`doubts`); then the list is worked off. A row that
+another session locks stays listed: no daemon sends or settles it before its turn.
 """
 
 from __future__ import annotations

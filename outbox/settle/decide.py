@@ -172,7 +172,7 @@ def verdict(row: OutboxRow, evidence: Evidence, terms: Terms, *, redrive: bool =
 def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: float | None = None) -> Change:
     """A row at rest goes back to work under the same provider key. Only a person's redrive moves the patience.
 
-    A burned key is never sent again: the row goes back to be rendered, under a new key (`rendering`).
+    A burned key is never sent again: the row goes back to be rendered, under a new key (`idem.outbox.worker.freezing`).
     """
     return dataclasses.replace(
         unchanged(row, evidence, terms),

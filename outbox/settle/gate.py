@@ -213,9 +213,9 @@ async def write(connection: AsyncConnection[Any], changes: Sequence[Change]) -> 
     """Write changes in one statement; return the ids of the rows that were as their guards expected.
 
     The others were locked by another session (the row, its key, its intent or an open entry of it), have another claim
-    by now, or have stored proofs to fold. A batch that
-    fails with a data error is split; a row that fails alone is written without its details (hazard 20). Raises
-    psycopg.OperationalError when the database is away: the same batch may be written again.
+    by now, or have stored proofs to fold. A batch that fails with a data error is split; a row that fails alone is
+    written without its details (hazard 20). Raises psycopg.OperationalError when the database is away: the same batch
+    may be written again.
     """
     if not changes:
         return set()

@@ -66,8 +66,8 @@ class Report:
 async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, ResultFate]:
     """Settle reports: a batch in one statement, then one by one what did not fit.
 
-    Raises one of `AWAY` (settle them again), and Held: another session holds a row, and nothing was written of its
-    report.
+    Raises one of `AWAY` (settle them again), and RowIsLocked: another session holds a row, and nothing was written of
+    its report.
     """
     done = await settle_batch(connection, reports)
     fates = dict(done)

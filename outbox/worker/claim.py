@@ -42,9 +42,9 @@ class Claim:
     kept: bool = False
 
 
-# The subquery on proofs gives one value, so that no plan joins the queue with all proofs and sorts it again. Of a bare
-# IS NULL the planner believes that it holds once in 200 rows, hence coalesce; IS TRUE keeps the index of rows that grow
-# too old out of it: what a plan hopes to be few it sorts.
+# The subquery on proofs gives one value, so that no plan joins the queue with all proofs and sorts it again. The
+# planner expects a bare IS NULL to hold once in 200 rows, hence coalesce. `IS TRUE` stops the planner from using
+# `outbox_too_old`.
 CLAIMABLE = f"""
                   c.provider = %(provider)s AND c.account = %(account)s AND c.available_at <= statement_timestamp()
               AND (c.start_before > statement_timestamp()) IS TRUE

@@ -22,13 +22,14 @@ def round_of_tenants(
 ) -> str:
     """The clauses that lock rows of this status for all tenants in turn, for a statement WITH RECURSIVE.
 
-    `visited` goes from tenant to tenant, in a ring that begins after %(after)s, and ends after %(turns)s tenants or
-    with as many due ones as there is `room`. `in_turn` gives each of them its part of the room, the first ones what is
-    left over. What they do not use, `rest` rows of it, goes to those that have waited longest. Only rows that are
-    taken are locked, and they are `takeable` (a condition on a row `c`).
+    1. `visited` goes from tenant to tenant, in a ring that begins after %(after)s. It stops after %(turns)s tenants, or
+       when as many of them have a due row as there is `room`.
+    2. `in_turn` locks for each of these its part of the room; the first ones get what is left over.
+    3. `rest` rows of what they do not use go to the rows that have waited longest.
 
-    The ring names the status as the index of shares does, so that no other index can stand in for it. `lane`: more of
-    its condition on a row `o`; `held`: a condition that leaves a tenant out; `columns`: of a row `c`.
+    So a bulk run of one tenant delays no other. Only rows that are taken are locked, and they are `takeable` (a
+    condition on a row `c`). `lane`: more of the ring's condition on a row `o`; `held`: a condition that leaves a tenant
+    out; `columns`: of a row `c`. The ring names the status as its index does, so that the planner uses no other index.
     """
     return f"""visited (tenant_id, due, found, number, wrapped) AS (
     SELECT %(after)s::text COLLATE "C", false, 0, 0, false

@@ -1,9 +1,9 @@
 """The endpoint for providers' events over HTTP. Nothing that a sender can do is answered with a 500.
 
-401 for what fails verification, 413 and 415 before that, 400 for what does not come in time or is signed and still
-unreadable, 404 for another address, 503 where no secret is configured, the database cannot answer or too many bodies
-are on their way. 2xx is said after
-the commit, and for every event that is genuine: a provider switches off an endpoint that refuses some.
+413 and 415 come before verification, 401 for what fails it. 400: the body does not arrive in time, or is signed and
+unreadable. 404: another address. 503: no secret is configured, the database cannot answer, or too many bodies are on
+their way. 2xx comes after the commit, for every event that is genuine: a provider switches off an endpoint that refuses
+some.
 """
 
 import time

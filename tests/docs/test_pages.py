@@ -49,13 +49,13 @@ def test_no_page_links_to_what_is_not_there() -> None:
     assert lost == []
 
 
-def test_the_page_for_contributors_has_the_floors() -> None:
+def test_the_page_for_contributors_has_the_layers() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     drawn = page.partition("\noutbox:")[2].partition("```")[0]
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (rooms,) = (each for each in contracts if each.get("containers") == ["idem.outbox"])
+    (contract,) = (each for each in contracts if each.get("containers") == ["idem.outbox"])
     assert [line.strip() for line in drawn.splitlines() if line.strip()] == [
-        each.replace(" | ", ", ") for each in rooms["layers"]
+        each.replace(" | ", ", ") for each in contract["layers"]
     ]
 
 

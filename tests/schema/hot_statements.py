@@ -40,7 +40,7 @@ SMALL = frozenset({
 })  # fmt: skip
 """Statements that touch no hot table."""
 CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE", "FORGET_HANDLER"})
-"""Calls of a function of 0003: what it does goes by primary keys, and is tested where it is defined."""
+"""Calls of a function of the schema: what it does goes by primary keys, and is tested where it is defined."""
 WHOLE = frozenset({
     "HASTEN", "RAISE_QUIET", "AGES", "LIST", "QUARANTINED", "BELIEVE", "STILL_DOUBTED", "LEFT", "COUNT_KEYS",
     "NOT_ASKED", "USED_UP",

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import psycopg
 
 from idem.outbox.daemon.pass_times import PassTime, PassTimes
 from idem.outbox.daemon.retry import RetryLoop, wait, wait_for_any
@@ -200,8 +203,10 @@ class HandlerRunner:
         executor.cancel()
         done, _ = await asyncio.wait([ended], timeout=min(GRACE, self._limit) if executor.is_async else 0)
         if not done and execution.backend is not None:
-            async with self._database.connection() as connection:
-                await connection.execute(TERMINATE, {"backend": execution.backend})
+            # Whether the database can do this or not: a thread that continues is counted.
+            with suppress(*AWAY, psycopg.Error):
+                async with self._database.connection() as connection:
+                    await connection.execute(TERMINATE, {"backend": execution.backend})
             done, _ = await asyncio.wait([ended], timeout=GRACE)
         if not done:
             pool.hanging += 1

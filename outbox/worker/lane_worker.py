@@ -34,6 +34,8 @@ from idem.outbox.worker.sent_as import SENT_BY_OTHERS, Sender
 
 OTHERS_WAIT = 60.0
 """Seconds until a row is claimed again that other credentials may have sent."""
+UNREAD_WAIT = 5.0
+"""Seconds until a row is claimed again whose claim this process could not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,17 +176,15 @@ class LaneWorker:
                     spare=plan.spare,
                     sent_as=sent_as,
                 )
-        except AWAY:
-            if backend is not None:
-                task = asyncio.create_task(self._recover(token, backend))
+        except Exception as error:
+            if backend is None:
+                context.settler.held.let_go(token)
+            else:
+                # What was sent may still commit, or has committed and could not be read.
+                lost = isinstance(error, AWAY)
+                task = asyncio.create_task(self._recover(token, backend, lost=lost))
                 self._recovering.add(task)
                 task.add_done_callback(self._recovering.discard)
-            else:
-                context.settler.held.let_go(token)
-            raise
-        except Exception:
-            # The database said no: nothing was claimed.
-            context.settler.held.let_go(token)
             raise
         self._retry.over()
         for _ in rows:
@@ -247,12 +247,17 @@ class LaneWorker:
         )
         self._context.settler.put(await self._context.renderer.report(row, outcome, seen, flight.terms))
 
-    async def _recover(self, token: UUID, backend: int) -> None:
+    async def _recover(self, token: UUID, backend: int, *, lost: bool) -> None:
+        """Give back what was claimed under this token. `lost`: the answer is, so the statement may not have ended yet.
+
+        A claim that this process could not read waits, so that it does not keep the lane from other rows.
+        """
         context = self._context
-        patience = context.database.timeouts.statement
+        patience = context.database.timeouts.statement if lost else 0.0
+        outcome = NotExecuted("given_back", None if lost else UNREAD_WAIT)
+        said = "the answer to the claim statement was lost" if lost else "this process could not read its claim"
         rows = await claims.recover_lost_claim(context.database, self.name, token, backend=backend, patience=patience)
         for row in rows:
             context.settler.held.hold(token)
-            note = Seen(note="given back: the answer to the claim statement was lost")
-            context.settler.put(Report(row, NotExecuted("given_back"), note, self._terms[row.operation]))
+            context.settler.put(Report(row, outcome, Seen(note=f"given back: {said}"), self._terms[row.operation]))
         context.settler.held.let_go(token)

@@ -1,7 +1,9 @@
 """The worker as a daemon: lost answers of its database, shutdown, wake-up, an outage."""
 
 import asyncio
+from typing import Any
 
+import pytest
 from fix_line import database_proxy
 from fix_spine import Spine
 from fix_steps import working
@@ -9,6 +11,8 @@ from fix_waiting import until
 
 from idem.decisions import Replay
 from idem.outbox.database.notify import Nudge
+from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.worker import claim
 from idem.testing.proxy import Direction, ProxyVerdict
 
 
@@ -37,6 +41,28 @@ async def test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back(spine: S
         assert kinds == [("report", "not_executed:given_back"), ("report", "succeeded")]
     assert spine.effects() == 3
     assert await spine.all("SELECT FROM idem.evidence WHERE source = 'sweeper'") == []
+
+
+async def test_a_claim_that_committed_and_cannot_be_read_is_given_back(
+    spine: Spine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was sent: it does not wait for its lease, and does not become unknown."""
+    intent = spine.accepted()
+    failed: list[bool] = []
+
+    def once(*args: Any) -> FrozenRequest:
+        if not failed:
+            failed.append(True)
+            raise ZeroDivisionError
+        return FrozenRequest(*args)
+
+    monkeypatch.setattr(claim, "FrozenRequest", once)
+    async with working(spine):
+        await until(lambda: done(spine))
+    assert failed
+    assert [kind for _, *kind in await spine.evidence(intent)][1:] == [
+        ["report", "not_executed:given_back"], ["report", "succeeded"],
+    ]  # fmt: skip
 
 
 async def test_a_settle_whose_answer_is_lost_is_written_once(spine: Spine) -> None:

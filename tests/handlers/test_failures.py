@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from fix_database import connected
+from fix_line import Line, target, through
 from fix_waiting import running, until
 from handlers.conftest import WRITE, House, words
 from pydantic import BaseModel
@@ -17,8 +18,10 @@ from sqlalchemy.orm import Session
 from idem import Settled
 from idem.errors import OperatorRefused
 from idem.outbox.handlers import failures
+from idem.outbox.handlers import runner as runner_module
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.operator import dead_letters
+from idem.testing.proxy import Proxy
 
 broken: set[Any] = set()
 
@@ -251,6 +254,39 @@ async def test_a_handler_that_hangs_is_ended_and_holds_up_no_other(house: House,
     # What it does when it wakes has no transaction any more.
     await asyncio.sleep(0.3)
     assert len(house.orders()) == 4
+
+
+async def test_a_thread_that_hangs_while_the_database_is_away_counts_too(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is left behind without its connection being ended, and no more of its turns begin until it has ended."""
+    monkeypatch.setattr(runner_module, "LEFT_BEHIND", 1)
+    release.clear()
+    began: list[Any] = []
+    line = Line()
+
+    def hangs(db: Session, settled: Settled[Any]) -> None:
+        began.append(settled.intent)
+        release.wait(30)
+
+    async with (
+        Proxy(target(house.url), line) as proxy,
+        House(through(house.url, proxy)).runner(house.handlers(hangs, calm), limit=0.5) as runner,
+    ):
+        await runner.run_once()
+        first = house.intent("completed")
+        async with running(runner):
+            await until(lambda: bool(began))
+            line.down = True
+            await until(lambda: not runner._executions, seconds=20)
+            line.down = False
+            house.due()
+            for _ in range(3):
+                later = house.intent("completed")
+                await until(lambda intent=later: house.orders(intent) == [("calm", 1)], seconds=20)
+            assert began == [first]
+            release.set()
+            await until(lambda: len(set(began)) == 4, seconds=20)
 
 
 async def test_params_that_fit_the_model_no_longer_are_a_failure_that_does_not_quote_them(house: House) -> None:

@@ -48,34 +48,31 @@ class OutboxRow:
     status_age: float = 0.0  # since it has its status
     marks_start: bool = False  # its sender marks the start of a call: then `not started` proves that nothing was sent
     started: bool = False  # its sender has marked a start; False proves something only with `marks_start`
+    # Seconds since the earliest moment at which something that still counts may have been sent under its key: a send of
+    # its own, or one of lost commits. The provider's memory counts from there (`idem.outbox.settle.replay_window`).
     memory_age: float | None = None
-    """Seconds since the earliest moment at which something that still counts may have been sent under its key: a send
-    of its own, or one of lost commits. The provider's memory counts from there (`idem.outbox.settle.replay_window`)."""
     holder: str | None = None  # the daemon that has claimed it
     holder_known: bool = False  # that its holder ended, or lives without this claim, is on record; False: not known
     reference: str | None = None  # the provider's name of the object
     redrives_itself: bool = False  # it is at rest and has a time for its automatic redrive
-    scheduled_left: float | None = None
-    """Until the schedule's next look-up, while one that was ordered comes before it."""
+    scheduled_left: float | None = None  # until the schedule's next look-up, while one that was ordered comes before it
     key_used_anew: bool = False  # the client's key belongs to another intent by now
+    # Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the
+    # provider has it.
     contradicted: bool = False
-    """Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the
-    provider has it."""
-    frozen: bool = True
-    """Its request has been rendered; one that never was (accepted by SQL) goes back to be rendered."""
+    frozen: bool = True  # its request has been rendered; one that never was (accepted by SQL) goes back to be rendered
+    # The caller's own code makes the call: never queued, never sent by us, taken up again by its client alone.
     inline: bool = False
-    """The caller's own code makes the call: never queued, never sent by us, taken up again by its client alone."""
+    # Nothing may be sent under its provider key any more: the next send is made under a new one.
     key_burned: bool = False
-    """Nothing may be sent under its provider key any more: the next send is made under a new one."""
-    cancel_sent: bool = False
-    """A cancel by key may have left for it: only the answer to a cancel says what is there."""
+    cancel_sent: bool = False  # a cancel by key may have left for it: only the answer to a cancel says what is there
+    # Seconds since the earliest moment at which commits that the database has forgotten may have sent it (Recovery);
+    # None: nothing is doubted.
     doubted_for: float | None = None
-    """Seconds since the earliest moment at which commits that the database has forgotten may have sent it (Recovery);
-    None: nothing is doubted."""
+    # Seconds for which the provider was sure to remember its key, by what was promised when it was accepted.
     replay_window: int = 0
-    """Seconds for which the provider was sure to remember its key, by what was promised when it was accepted."""
+    # An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`).
     server_error: bool = False
-    """An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`)."""
 
     @property
     def caller(self) -> Source:
@@ -94,8 +91,8 @@ class StoredProof:
     http_status: int | None = None
     attempt: int | None = None
     interim: Any = None
+    # An attempt of ours saw it before a cancel of what it has made: it was true, and need not stand any more.
     undone: bool = False
-    """An attempt of ours saw it before a cancel of what it has made: it was true, and need not stand any more."""
 
 
 _FIELDS: Final = frozenset(field.name for field in fields(OutboxRow))

@@ -22,17 +22,13 @@ class Snapshot:
     lease_left: float | None  # seconds left of the claim of a worker or reconciler; None: no claim
     key_state: str | None  # None: the key no longer exists
     hints: tuple[UUID, ...] = ()  # events about it that are not confirmed yet
+    # Seconds since the earliest possible first send under its provider key, from which the memory of the provider
+    # counts.
     memory_age: float = 0.0
-    """Seconds since the earliest possible first send under its provider key, from which the memory of the provider
-    counts.
-    """
+    # Only an operator's statement says that what was sent under this key did not happen; nothing has proven it since.
     on_word: bool = False
-    """Only an operator's statement says that what was sent under this key did not happen; nothing has proven it since.
-    """
-    refused_as_it_is: bool = False
-    """The provider has refused the frozen request itself: an open `rejected` says so."""
-    request: FrozenRequest | None = None
-    """The request under the current provider key; None if it was never rendered."""
+    refused_as_it_is: bool = False  # the provider has refused the frozen request itself: an open `rejected` says so
+    request: FrozenRequest | None = None  # the request under the current provider key; None if it was never rendered
 
     def carried(self, terms: Terms) -> bool:
         """Whether the request carries the key where the provider's current contract expects it."""

@@ -38,7 +38,7 @@ class Callers:
     async def caller(self, authorization: list[str]) -> Caller | None:
         """The caller of a request, by its `Authorization` headers; None: no valid caller.
 
-        Raises what an unreachable database raises (`outbox.database.AWAY`), and only if it had to be asked.
+        Raises what an unreachable database raises (`idem.outbox.database.pool.AWAY`), and only if it had to be asked.
         """
         found = BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
         if found is None:

@@ -143,7 +143,8 @@ def resolve(
         typer.Option(
             "--as",
             help="completed: it ended at the provider. failed_retryable: it did not happen. closed: close only this "
-            "entry (conflict, possible_duplicate, discrepancy; handler_failed: the handler skips this event).",
+            "entry (conflict, possible_duplicate, discrepancy, answer_failed, event_failed; handler_failed: the "
+            "handler skips this event).",
             show_default=False,
         ),
     ],

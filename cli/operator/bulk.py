@@ -111,7 +111,7 @@ async def redrive(
 
 
 async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, selection: Selection) -> list[Candidate]:
-    from idem.outbox.operator import dead_letters, listing
+    from idem.outbox.operator import listing
 
     chosen: list[Candidate] = []
     versions: dict[UUID, int] = {}
@@ -125,7 +125,7 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
         chosen += [
             Candidate(UUID(each["details"]["intent"]), each["seen"], None, each["id"])
             for each in page
-            if dead_letters.is_of_handler(each["reason"], each["details"])
+            if each["reason"] == Reason.HANDLER_FAILED
         ]
         chosen += [
             Candidate(None, each["seen"], None, each["id"])

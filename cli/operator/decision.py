@@ -163,12 +163,13 @@ async def _confirmed(
 async def _do(
     connection: AsyncConnection[Any], catalogue: Catalogue, case: DecisionCase, options: DecisionOptions, by: str
 ) -> dict[str, Any]:
+    from idem.outbox.domain.states import Reason
     from idem.outbox.operator import actions, dead_letters
     from idem.outbox.settle.rendering import Renderer
 
     letter_id, seen = case.letter["id"], case.letter["seen"]
     words: dict[str, Any] = {"by": by, "reason": options.reason}
-    if dead_letters.is_of_handler(case.letter["reason"], case.letter["details"]):
+    if case.letter["reason"] == Reason.HANDLER_FAILED:
         again = options.act == prospect.REDRIVE
         act = dead_letters.run_again if again else dead_letters.skip_event
         await act(connection, letter_id, seen=seen, **words)

@@ -46,7 +46,7 @@ def prospects(
     `catalogue` is None if the configuration cannot be used; then no operation is known.
     """
     found: list[Prospect] = []
-    if letter is not None and dead_letters.is_of_handler(letter["reason"], letter["details"]):
+    if letter is not None and letter["reason"] == Reason.HANDLER_FAILED:
         about = letter["details"]
         event = f"event {about['number']} ({about['event']}) of intent {about['intent']}"
         return [

@@ -56,7 +56,7 @@ CREATE TABLE idem.dead_letters (
     CONSTRAINT dead_letter_reason_is_known CHECK (reason IN (
         'too_late', 'unrenderable', 'rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial',
         'pending_too_long', 'unreadable_row', 'conflict', 'possible_duplicate', 'discrepancy', 'unmatched_webhook',
-        'handler_failed')),
+        'handler_failed', 'answer_failed', 'event_failed')),
     CONSTRAINT dead_letter_is_about_something CHECK (num_nonnulls(intent_id, webhook_event_id, subject) >= 1),
     CONSTRAINT resolved_dead_letter_says_how
         CHECK ((resolved_at IS NULL) = (resolution IS NULL) AND (resolved_at IS NULL) = (resolved_by IS NULL))

@@ -151,6 +151,8 @@ class Reason(StrEnum):
     DISCREPANCY = "discrepancy"
     UNMATCHED_WEBHOOK = "unmatched_webhook"
     HANDLER_FAILED = "handler_failed"
+    ANSWER_FAILED = "answer_failed"
+    EVENT_FAILED = "event_failed"
 
 
 BLOCKS_RETRY = frozenset({Reason.REJECTED, Reason.CRASHES_WORKER})
@@ -163,5 +165,7 @@ CLOSED_BY_PROOF = frozenset(Reason) - {
     Reason.DISCREPANCY,
     Reason.UNMATCHED_WEBHOOK,
     Reason.HANDLER_FAILED,
+    Reason.ANSWER_FAILED,
+    Reason.EVENT_FAILED,
 }
 """What a settling proof answers. It never closes a conflict: the second proof is the one that opened it."""

@@ -1,18 +1,9 @@
 """Events of a stopped handler: an operator runs it again, or skips the event."""
 
-from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncConnection
-
-from idem.outbox.domain.states import Reason
-
-
-def is_of_handler(reason: str, details: Mapping[str, Any] | None) -> bool:
-    """Whether a dead letter is an event that a handler of settled intents could not handle."""
-    return reason == Reason.HANDLER_FAILED and details is not None and {"handler", "intent", "number"} <= set(details)
-
 
 RESUME = """
 WITH stopped AS MATERIALIZED (

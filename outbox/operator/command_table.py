@@ -120,7 +120,8 @@ WHOLE: Final = {
     "recover --lossless": "rows that the change of the database made unknown, and that nothing has changed since, "
     "return to their earlier status; every other row stays unchanged",
     "dlq resolve --as closed": "no row changes; closes an entry that asks for no decision about its intent: "
-    "discrepancy, handler_failed, and, where the intent is not unknown, conflict and possible_duplicate",
+    "discrepancy, answer_failed, event_failed, and, where the intent is not unknown, conflict and possible_duplicate; "
+    "for handler_failed, the handler skips the event",
     "dlq discard": "no row changes; closes an entry that has no intent",
     "import": "creates rows for new keys; a key that idem already has, and not from an import, is an error, and then "
     "nothing is written; rows of an earlier import stay unchanged",

@@ -9,13 +9,14 @@ from psycopg import AsyncConnection
 from idem.outbox.database.pool import records
 from idem.outbox.domain.states import KeyState, Reason
 from idem.outbox.handlers import stopped
-from idem.outbox.handlers.stopped import is_of_handler as is_of_handler
 from idem.outbox.settle.record import note_operator
 from idem.outbox.values import storable
 from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.values.plural import several
 
-CLOSED_ALONE: Final = frozenset({Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Reason.DISCREPANCY, Reason.HANDLER_FAILED})
+CLOSED_ALONE: Final = frozenset(
+    {Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Reason.DISCREPANCY, Reason.ANSWER_FAILED, Reason.EVENT_FAILED}
+)
 """Reasons that concern an intent but do not ask for a change of its state."""
 
 WORDS: Final = 2000
@@ -80,7 +81,7 @@ async def close_dead_letter(
             raise OperatorRefused(why)
         await _resolve_open(connection, letter, "closed", by, reason)
         details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), "about": found.reason}
-        if found.reason == Reason.HANDLER_FAILED and found.webhook_event_id is not None:
+        if found.reason == Reason.EVENT_FAILED:
             given_up = await connection.execute(GIVE_UP, {"event": found.webhook_event_id})
             details |= {"event_given_up": str(found.webhook_event_id)} if given_up.rowcount else {}
         await note_operator(connection, found.intent_id, "letter_closed", details)
@@ -133,7 +134,7 @@ async def try_event_again(connection: AsyncConnection[Any], letter: UUID, *, by:
 
 
 def _not_of_a_handler(found: Any) -> None:
-    if stopped.is_of_handler(found.reason, found.details):
+    if found.reason == Reason.HANDLER_FAILED:
         raise OperatorRefused(
             f"dead letter {found.id} is an event that a handler could not process: `idem dlq redrive` runs it again, "
             "`idem dlq resolve --as closed` skips it"
@@ -159,7 +160,7 @@ async def _of_handler(
     check_named(by, reason)
     async with connection.transaction():
         found = await _read(connection, letter)
-        if not stopped.is_of_handler(found.reason, found.details):
+        if found.reason != Reason.HANDLER_FAILED:
             raise OperatorRefused(f"dead letter {letter} does not concern a handler of settled intents")
         _check_seen(found, seen)
         moved = await (stopped.skip if skip else stopped.resume)(connection, letter)

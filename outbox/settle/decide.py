@@ -268,7 +268,7 @@ def _undecided(change: Change) -> Change:
         due_in=None,
         redrive_in=None,
         rests=False,
-        letters=tuple(letter for letter in change.letters if letter.reason is Reason.HANDLER_FAILED),
+        letters=tuple(letter for letter in change.letters if letter.reason is Reason.ANSWER_FAILED),
         closes=frozenset(),
         event=None,
     )

@@ -72,7 +72,7 @@ class Renderer:
             return Rendered(versioned(answer, operation.answer_version))
         except Exception as error:  # user code may raise anything; the row must settle all the same
             note = f"{type(error).__name__}: {error}"[:500]
-            letter = DeadLetter(Reason.HANDLER_FAILED, {"handler": f"{operation.name}.answer", "error": note})
+            letter = DeadLetter(Reason.ANSWER_FAILED, {"operation": operation.name, "error": note})
             return Rendered(versioned(fallback(outcome, intent_id), operation.answer_version), letter)
 
     async def _interim(self, operation: OperationSpec, working: Pending) -> Any:

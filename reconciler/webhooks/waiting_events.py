@@ -89,12 +89,13 @@ async def bury(connection: AsyncConnection[Any], waiting: WaitingEvent, error: s
     if waiting.intent_id is None or (waiting.tries < FAILURES_THAT_NEED_A_PERSON and not at_once):
         return
     details = {
-        "handler": f"webhook of {waiting.provider}/{waiting.account}",
+        "provider": waiting.provider,
+        "account": waiting.account,
         "event": waiting.event_id,
         "tries": waiting.tries,
         "error": error,
     }
-    await record.bury(connection, waiting.intent_id, Reason.HANDLER_FAILED, details, event=waiting.id)
+    await record.bury(connection, waiting.intent_id, Reason.EVENT_FAILED, details, event=waiting.id)
 
 
 CLOSE = """

@@ -61,7 +61,7 @@ async def test_an_answer_that_cannot_be_sent_is_not_stored(spine: Spine, answer:
         intent = api.intent(await api.ask(path="/v1/intents/odd"))
         await spine.work()
         assert (await api.ask(path="/v1/intents/odd")).status_code == 201
-        assert await spine.letters(intent) == ["handler_failed"]
+        assert await spine.letters(intent) == ["answer_failed"]
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ async def test_what_moved_between_preview_and_answer_is_refused(desk: Desk) -> N
 
 
 async def test_a_live_lease_is_refused(desk: Desk) -> None:
-    intent, letter = await desk.buried("live", "handler_failed")
+    intent, letter = await desk.buried("live", "answer_failed")
     refused(await desk.cli("dlq", "redrive", letter, *WHY, "--yes"), "a call is in progress", "worker-1")
     refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "a call is in progress")
 
@@ -227,7 +227,7 @@ async def bulk(desk: Desk) -> tuple[list[UUID], UUID, list[UUID]]:
     await desk.bury(unknown, "reconcile_exhausted")
     live = [await desk.live(f"l{n}") for n in range(3)]
     for intent in live:
-        await desk.bury(intent, "handler_failed")
+        await desk.bury(intent, "answer_failed")
     return rest, unknown, live
 
 

@@ -230,7 +230,7 @@ async def test_hazards_35_65_an_answer_that_cannot_be_rendered_does_not_hold_up_
     replay = spine.accept()
     assert isinstance(replay, Replay) and replay.answer.status == 201
     assert b"provider_reference" in replay.answer.body
-    assert await spine.letters(intent) == ["handler_failed"]
+    assert await spine.letters(intent) == ["answer_failed"]
 
 
 async def test_hazard_35_the_same_answer_whoever_settled(spine: Spine) -> None:

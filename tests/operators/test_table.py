@@ -152,7 +152,8 @@ async def test_an_entry_alone_is_closed_or_discarded_only_where_no_intent_waits_
     closed = reason in dead_letters.CLOSED_ALONE
     decided = closed and reason not in (Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE)
     for letter, may_close, may_discard in (
-        (about_unknown, decided, False), (about_held, closed, False), (alone_entry, False, True),
+        (about_unknown, decided, False), (about_held, closed, False),
+        (alone_entry, False, reason is not Reason.HANDLER_FAILED),
     ):  # fmt: skip
         if letter is None:
             continue

@@ -37,7 +37,7 @@ async def test_hanging_code_costs_no_other_operation_its_answer() -> None:
         assert (await renderer.render(fine, Succeeded("p"), uuid4())).answer == GOOD
     forever.set()
     for rendered in await asyncio.gather(*hung):
-        assert rendered.letter is not None and rendered.letter.reason is Reason.HANDLER_FAILED
+        assert rendered.letter is not None and rendered.letter.reason is Reason.ANSWER_FAILED
 
 
 async def test_the_time_of_others_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,7 +287,7 @@ async def test_hazard_31_what_cannot_be_applied_is_kept_and_tried_again(desk: De
         await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
         assert (await hooks.spine.reconcile()).events == 0
         assert (await hooks.kept())["tries"] == tries
-    assert await desk.spine.letters(intent) == ["handler_failed"]
+    assert await desk.spine.letters(intent) == ["event_failed"]
     await hooks.spine.execute("DROP TRIGGER fail ON idem.idempotency_keys")
     await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
     await hooks.spine.reconcile()

@@ -101,7 +101,7 @@ async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hook
         await spine.work()
         await spine.advance(200)
     assert (await hooks.desk.state(intent), len(sends(spine))) == (("in_progress", "unfrozen"), 1)
-    assert await spine.letters(intent) == ["handler_failed"]
+    assert await spine.letters(intent) == ["event_failed"]
     await hooks.desk.refuses("an unconfirmed event", "cancel", intent)
     await hooks.desk.act("cancel", intent, know_it_did_not_happen=True)
     assert await hooks.desk.state(intent) == ("completed", None)

@@ -53,7 +53,7 @@ async def test_a_waiting_event_whose_body_is_gone_calls_somebody(hooks: Hooks, v
     await spine.execute("DELETE FROM idem.webhook_bodies")
     for _ in range(2):
         assert await looked_again(hooks) == (verdict, intent, True)
-        assert await spine.letters(intent) == ["handler_failed"]
+        assert await spine.letters(intent) == ["event_failed"]
     letter = await spine.one("SELECT details, webhook_event_id FROM idem.dead_letters")
     assert letter["details"]["error"].startswith("its body can no longer be read")
     assert letter["webhook_event_id"] == body["webhook_event_id"]
@@ -72,7 +72,7 @@ async def test_a_waiting_event_that_the_contract_reads_no_more_calls_somebody(ho
     intent = await early(hooks)
     await hooks.spine.execute("UPDATE idem.webhook_bodies SET body = %(b)s", b=body)
     assert await looked_again(hooks) == ("early", intent, True)
-    assert await hooks.spine.letters(intent) == ["handler_failed"]
+    assert await hooks.spine.letters(intent) == ["event_failed"]
 
 
 async def test_whoever_closes_the_entry_gives_the_event_up(hooks: Hooks) -> None:
@@ -80,7 +80,7 @@ async def test_whoever_closes_the_entry_gives_the_event_up(hooks: Hooks) -> None
     spine, intent = hooks.spine, await early(hooks)
     await spine.execute("DELETE FROM idem.webhook_bodies")
     await looked_again(hooks)
-    await hooks.desk.close(await hooks.desk.letter(intent, "handler_failed"))
+    await hooks.desk.close(await hooks.desk.letter(intent, "event_failed"))
     assert (await looked_again(hooks))[0] == "noted"
     assert await spine.letters(intent) == []
     said = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'letter_closed'")

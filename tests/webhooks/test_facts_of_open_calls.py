@@ -74,8 +74,8 @@ async def test_a_refund_whose_body_is_gone_calls_somebody(hooks: Hooks, body: by
         "UPDATE idem.webhook_bodies SET body = %(b)s" if body else "DELETE FROM idem.webhook_bodies", b=body
     )
     await verdicts(hooks, 3)
-    await hooks.expect(intent, ("completed", None), letters=["handler_failed"])
-    await hooks.desk.close(await hooks.desk.letter(intent, "handler_failed"))
+    await hooks.expect(intent, ("completed", None), letters=["event_failed"])
+    await hooks.desk.close(await hooks.desk.letter(intent, "event_failed"))
     assert await verdicts(hooks, 1) == ["noted"]
     assert await spine.letters(intent) == []
 
@@ -88,7 +88,7 @@ async def test_a_refund_whose_body_is_gone_is_never_unconfirmed(hooks: Hooks) ->
     await spine.execute("DELETE FROM idem.webhook_bodies")
     await spine.advance(120)
     assert await verdicts(hooks, 5) == ["hint"] * 5
-    assert await spine.letters(intent) == ["handler_failed"]
+    assert await spine.letters(intent) == ["event_failed"]
     await spine.work()
     assert spine.effects() == 0
 
@@ -101,7 +101,7 @@ async def test_whoever_closes_an_entry_waits_for_whoever_tries_its_event(hooks: 
     assert await hooks.verdict(event(await hooks.key(intent), "refunded")) == "early"
     await spine.execute("DELETE FROM idem.webhook_bodies")
     await again(hooks)
-    letter = await hooks.desk.letter(intent, "handler_failed")
+    letter = await hooks.desk.letter(intent, "event_failed")
     async with spine.database.connection() as connection, connection.transaction():
         await connection.execute("SELECT FROM idem.webhook_events FOR UPDATE")
         closing = asyncio.create_task(hooks.desk.close(letter))
@@ -119,7 +119,7 @@ async def test_whoever_is_sure_lets_a_queued_call_go_on(hooks: Hooks) -> None:
     assert await hooks.verdict(event(await hooks.key(intent), "refunded")) == "hint"
     await spine.advance(120)
     assert await verdicts(hooks, 4) == ["hint"] * 4
-    letter = await hooks.desk.letter(intent, "handler_failed")
+    letter = await hooks.desk.letter(intent, "event_failed")
     wish = ("dlq", "redrive", letter, "--reason", "asked the bank", "--yes")
     refused = await hooks.desk.cli(*wish)
     assert refused.code != 0 and "unconfirmed event" in refused.err
@@ -136,7 +136,7 @@ async def test_what_is_about_to_be_told_has_no_entry_that_would_give_it_up(hooks
     assert await hooks.verdict(event(await hooks.key(intent), "refunded")) == "hint"
     await spine.advance(120)
     await verdicts(hooks, 4)
-    assert await spine.letters(intent) == ["handler_failed", "rejected"]
+    assert await spine.letters(intent) == ["event_failed", "rejected"]
     await hooks.desk.act("resolve_completed", intent)
     assert await verdicts(hooks, 1) == ["early"]
     assert await spine.letters(intent) == []

@@ -212,7 +212,7 @@ async def test_an_object_that_no_rule_knows_calls_a_person_and_is_asked_on(desk:
         assert await spine.letters(intent) == []
         await due(spine)
         assert (await spine.reconcile()).events == 0
-    assert await spine.letters(intent) == ["handler_failed"]
+    assert await spine.letters(intent) == ["event_failed"]
     spine.catalogue = known
     await due(spine)
     assert (await spine.reconcile()).events == 1

@@ -80,12 +80,12 @@ async def test_a_later_fact_is_no_proof_of_an_end_and_yet_nothing_is_sent_agains
         await again(refunds)
     assert await refunds.desk.state(intent) == ("failed_retryable", "held")
     assert [kind for kind, _ in await told(refunds, intent)] == ["rested"]
-    assert await spine.letters(intent) == ["handler_failed", "rejected"]
-    said = await spine.one("SELECT details ->> 'error' AS error FROM idem.dead_letters WHERE reason = 'handler_failed'")
+    assert await spine.letters(intent) == ["event_failed", "rejected"]
+    said = await spine.one("SELECT details ->> 'error' AS error FROM idem.dead_letters WHERE reason = 'event_failed'")
     assert "says what happened to an object" in said["error"]
     assert (await refunds.kept())["verdict"] == "hint"
     # Closing the entry gives no event up that a call waits for.
-    await refunds.desk.close(await refunds.desk.letter(intent, "handler_failed"))
+    await refunds.desk.close(await refunds.desk.letter(intent, "event_failed"))
     assert (await refunds.kept())["verdict"] == "hint"
     await refunds.desk.refuses("unconfirmed event", "redrive", intent)
     # Somebody who knows takes the responsibility, and the fact is evidence from then on.

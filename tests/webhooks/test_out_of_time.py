@@ -145,10 +145,10 @@ async def test_where_nothing_can_be_asked_a_person_is_told(hooks: Hooks) -> None
     content = event(await hooks.key(intent))
     assert await send(hooks, content, away=HOUR) == "hint"
     for _ in range(3):
-        assert "handler_failed" not in await hooks.spine.letters(intent)
+        assert "event_failed" not in await hooks.spine.letters(intent)
         await again(hooks)
-    assert "handler_failed" in await hooks.spine.letters(intent)
-    said = await hooks.spine.one("SELECT details FROM idem.dead_letters WHERE reason = 'handler_failed'")
+    assert "event_failed" in await hooks.spine.letters(intent)
+    said = await hooks.spine.one("SELECT details FROM idem.dead_letters WHERE reason = 'event_failed'")
     assert "let the provider send it again" in said["details"]["error"]
     assert await hooks.desk.state(intent) == UNKNOWN
     # They do what it says.
@@ -163,8 +163,8 @@ async def test_about_a_call_that_has_ended_its_dead_letter_can_be_closed(hooks: 
     assert await send(hooks, event(await hooks.key(intent), "declined"), away=HOUR) == "hint"
     for _ in range(3):
         await again(hooks)
-    assert await hooks.spine.letters(intent) == ["handler_failed"]
-    await hooks.desk.close(await hooks.desk.letter(intent, "handler_failed"))
+    assert await hooks.spine.letters(intent) == ["event_failed"]
+    await hooks.desk.close(await hooks.desk.letter(intent, "event_failed"))
     for _ in range(4):
         await again(hooks)
     await hooks.expect(intent, letters=[], verdict="noted", proofs=0)

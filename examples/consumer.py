@@ -22,7 +22,7 @@ from idem.decisions import Accepted, InProgress, Mismatch
 
 idem = Idem()
 
-Verdict = Literal["ack", "later", "park"]
+Reply = Literal["ack", "later", "park"]
 """ack: done, the broker may forget it. later: deliver it again. park: an operator must look (a dead-letter queue)."""
 
 
@@ -49,7 +49,7 @@ refund = idem.operation(
 )
 
 
-def sold(engine: Engine, id: str, message: dict[str, Any]) -> Verdict:
+def sold(engine: Engine, id: str, message: dict[str, Any]) -> Reply:
     """Reduce the stock by what was sold."""
     params = Sold.model_validate(message)
     call = sell.begin(key=id, body=params.model_dump())
@@ -66,7 +66,7 @@ def sold(engine: Engine, id: str, message: dict[str, Any]) -> Verdict:
             return "park"
 
 
-def cancelled(engine: Engine, id: str, message: dict[str, Any]) -> Verdict:
+def cancelled(engine: Engine, id: str, message: dict[str, Any]) -> Reply:
     """Refund an order."""
     params = Refund.model_validate(message)
     with engine.begin() as db:
@@ -88,7 +88,7 @@ def cancelled(engine: Engine, id: str, message: dict[str, Any]) -> Verdict:
 HANDLERS = {"item.sold": sold, "order.cancelled": cancelled}
 
 
-def handle(engine: Engine, id: str, message: dict[str, Any]) -> Verdict:
+def handle(engine: Engine, id: str, message: dict[str, Any]) -> Reply:
     try:
         return HANDLERS[message["type"]](engine, id, message)
     except (KeyError, ValidationError, KeyInvalid) as error:  # a retry would not help
@@ -108,9 +108,9 @@ def main() -> None:
         except (ValueError, KeyError, TypeError):
             print(f"park: this is not a message: {line}", file=sys.stderr)
             continue
-        verdict = handle(engine, id, message)
+        reply = handle(engine, id, message)
         # A process that dies here gets the message again, and it is a retry.
-        print(verdict, id, flush=True)
+        print(reply, id, flush=True)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ DELETE FROM idem.webhook_events v
  WHERE v.ctid = ANY (ARRAY(
            SELECT w.ctid FROM idem.webhook_events w
             WHERE w.id < (SELECT b.before FROM bound b) AND w.received_at < (SELECT b.at FROM bound b)
-              AND w.verdict NOT IN ('hint', 'deferred', 'early')
+              AND w.fate NOT IN ('hint', 'deferred', 'early')
               AND coalesce((SELECT i.state FROM idem.intents i WHERE i.id = w.intent_id), 'completed')
                   IN ('completed', 'failed_retryable')
               AND (SELECT o.id FROM idem.outbox o WHERE o.intent_id = w.intent_id LIMIT 1) IS NULL
@@ -159,7 +159,7 @@ DELETE FROM idem.webhook_bodies v
            SELECT y.ctid FROM idem.webhook_bodies y
             WHERE y.webhook_event_id < (SELECT b.before FROM bound b)
               AND y.received_at < (SELECT b.at FROM bound b)
-              AND coalesce((SELECT w.verdict FROM idem.webhook_events w WHERE w.id = y.webhook_event_id), 'gone')
+              AND coalesce((SELECT w.fate FROM idem.webhook_events w WHERE w.id = y.webhook_event_id), 'gone')
                   NOT IN ('hint', 'deferred', 'early')
               AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
                     WHERE d.webhook_event_id = y.webhook_event_id) IS NOT TRUE

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Self, TypeAlias
 
 Direction: TypeAlias = Literal["to_server", "to_client"]
-ProxyVerdict: TypeAlias = Literal["pass", "cut", "swallow"]
+ProxyAction: TypeAlias = Literal["pass", "cut", "swallow"]
 """What to do with the bytes: forward them, cut the connection before them, or drop them and keep the connection open.
 """
 
-Watcher: TypeAlias = Callable[[int, Direction, bytes], Awaitable[ProxyVerdict] | ProxyVerdict]
+Watcher: TypeAlias = Callable[[int, Direction, bytes], Awaitable[ProxyAction] | ProxyAction]
 """Called with the number of the connection, the direction and the bytes, before they are forwarded."""
 
 
-def pass_all(_connection: int, _direction: Direction, _data: bytes) -> ProxyVerdict:
+def pass_all(_connection: int, _direction: Direction, _data: bytes) -> ProxyAction:
     """The watcher that changes nothing."""
     return "pass"
 
@@ -108,13 +108,13 @@ class Proxy:
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                verdict = self.watch(number, direction, data)
-                verdict = verdict if isinstance(verdict, str) else await verdict
-                if verdict == "cut":
+                action = self.watch(number, direction, data)
+                action = action if isinstance(action, str) else await action
+                if action == "cut":
                     # The other side closes once it sees the end.
                     self._cut(writer)
                     return
-                if verdict == "swallow":
+                if action == "swallow":
                     continue
                 writer.write(data)
                 await writer.drain()

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.tenants import tokens
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 BOUND = 20.0
 """In seconds; generous, because `timeout` is 1 here."""
@@ -28,7 +28,7 @@ class Line:
     sent: int = 0
     """Messages to the database, at least one for each statement."""
 
-    def __call__(self, _number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def __call__(self, _number: int, direction: Direction, data: bytes) -> ProxyAction:
         self.sent += direction == "to_server"
         if self.down:
             return "cut"

@@ -23,7 +23,7 @@ from fix_waiting import until
 from fix_webhooks import free_port
 
 from idem.outbox.config import load
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 KEY = "sk_test_12345"
 SERVER = (
@@ -147,13 +147,13 @@ class Line:
     doomed: dict[int, bool] = field(default_factory=dict)
     chance: random.Random = field(default_factory=lambda: random.Random(7))
 
-    def before(self, number: int, direction: Direction, _data: bytes) -> ProxyVerdict:
+    def before(self, number: int, direction: Direction, _data: bytes) -> ProxyAction:
         if direction == "to_client" and self.doomed.pop(number, False):
             self.cut += 1
             return "cut"
         return "pass"
 
-    def after(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def after(self, number: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_server" and data.startswith(b"POST /v1/payment_intents "):
             self.sent += 1
             if self.chance.random() < self.share:

@@ -104,7 +104,7 @@ class Shop(Spine):
         kept: list[dict[str, Any]] = []
 
         async def come() -> bool:
-            kept[:] = await self.all("SELECT type, verdict, intent_id FROM idem.webhook_events ORDER BY id")
+            kept[:] = await self.all("SELECT type, fate, intent_id FROM idem.webhook_events ORDER BY id")
             return len(kept) >= count
 
         await until(come)
@@ -117,12 +117,12 @@ class Shop(Spine):
         return await asyncio.to_thread(do, sdk)
 
     async def post(self, event: Mapping[str, Any]) -> str:
-        """Send an event of Stripe to the endpoint; returns its verdict."""
+        """Send an event of Stripe to the endpoint; returns its fate."""
         body = json.dumps(event).encode()
         async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
             answer = await http.post(self.hooks, content=body, headers=signed(body))
         assert answer.status_code == 200, answer.text
-        return str(answer.json()["verdict"])
+        return str(answer.json()["fate"])
 
 
 def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:

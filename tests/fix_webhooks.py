@@ -105,12 +105,12 @@ class Hooks:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         return await self.post(body, signed(body, id, key=key), path)
 
-    async def verdict(self, content: Any, id: str = "evt_1", **options: Any) -> str:
-        """Send an event that is accepted; returns its verdict."""
+    async def fate(self, content: Any, id: str = "evt_1", **options: Any) -> str:
+        """Send an event that is accepted; returns its fate."""
         answer = await self.send(content, id, **options)
         assert answer.status_code == 200, answer.text
         assert answer.json()["event"] == id
-        return str(answer.json()["verdict"])
+        return str(answer.json()["fate"])
 
     async def change(self, **changes: Any) -> None:
         """Change these fields of the provider `keyed`, here and at a new endpoint that replaces this one."""
@@ -119,17 +119,17 @@ class Hooks:
         self.http.base_url = self.url
 
     async def tell(
-        self, intent: UUID, verdict: str, status: str = "succeeded", reference: str = "pay_1", *, id: str = "evt_1",
+        self, intent: UUID, fate: str, status: str = "succeeded", reference: str = "pay_1", *, id: str = "evt_1",
         **expected: Any,
     ) -> None:  # fmt: skip
-        """Send an event about this call; checks its verdict, and then the call like `expect`."""
-        assert await self.verdict(event(await self.key(intent), status, reference), id) == verdict
+        """Send an event about this call; checks its fate, and then the call like `expect`."""
+        assert await self.fate(event(await self.key(intent), status, reference), id) == fate
         await self.expect(intent, **expected)
 
     async def expect(self, intent: UUID, stands: Any = None, *, id: str = "evt_1", **expected: Any) -> None:
-        """Like `Spine.expect`; `stands` is the intent's state and its row's status, `verdict` the event's."""
-        if "verdict" in expected:
-            assert (await self.kept(id))["verdict"] == expected.pop("verdict")
+        """Like `Spine.expect`; `stands` is the intent's state and its row's status, `fate` the event's."""
+        if "fate" in expected:
+            assert (await self.kept(id))["fate"] == expected.pop("fate")
         await self.spine.expect(intent, **dict(zip(("state", "status"), stands or (), strict=False)), **expected)
 
     async def lost(self, key: str = "k") -> tuple[UUID, str]:

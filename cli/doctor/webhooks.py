@@ -42,16 +42,16 @@ def configured(found: Configuration | None) -> list[tuple[str, str]]:
 
 WAITING = """
 SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l
-                               WHERE l.retry_at < statement_timestamp() AND l.verdict <> 'hint'
+                               WHERE l.retry_at < statement_timestamp() AND l.fate <> 'hint'
                                LIMIT 10000) AS w)::integer AS rows,
        extract(epoch FROM statement_timestamp() - min(e.retry_at))::float8 AS overdue
-  FROM idem.webhook_events e WHERE e.retry_at IS NOT NULL AND e.verdict <> 'hint'
+  FROM idem.webhook_events e WHERE e.retry_at IS NOT NULL AND e.fate <> 'hint'
 """
 HINTS = """
 SELECT w.provider, w.account, count(*)::integer AS rows,
        extract(epoch FROM statement_timestamp() - min(w.received_at))::float8 AS age
   FROM (SELECT e.provider, e.account, e.received_at FROM idem.webhook_events e
-         WHERE e.verdict = 'hint' LIMIT 10000) AS w
+         WHERE e.fate = 'hint' LIMIT 10000) AS w
  GROUP BY 1, 2 ORDER BY 1, 2
 """
 

@@ -74,7 +74,7 @@ def show_event(event: dict[str, Any]) -> None:
             ("from", f"{event['provider']}/{event['account']}"),
             ("type", event["type"]),
             ("reference", event["reference"]),
-            ("verdict", event["verdict"]),
+            ("fate", event["fate"]),
             (
                 "signed",
                 "by its own account at another time than it arrived: not a proof by itself"

@@ -10,7 +10,7 @@ CREATE TABLE idem.webhook_events (
     account      text        COLLATE "C" NOT NULL,
     event_id     text        COLLATE "C" NOT NULL,
     type         text,
-    verdict      text        COLLATE "C" NOT NULL,
+    fate      text        COLLATE "C" NOT NULL,
     intent_id    uuid,
     outbox_id    uuid,
     reference    text        COLLATE "C",
@@ -27,17 +27,17 @@ CREATE TABLE idem.webhook_events (
     -- it is read; only the provider, or a delivery in time, can confirm it.
     out_of_time  boolean     NOT NULL DEFAULT false,
     CONSTRAINT one_row_an_event UNIQUE (provider, account, event_id),
-    CONSTRAINT webhook_verdict_is_known CHECK (verdict IN (
+    CONSTRAINT webhook_fate_is_known CHECK (fate IN (
         'applied', 'stored', 'agrees', 'later_fact', 'conflict', 'noted', 'ignored', 'unmatched', 'deferred', 'hint',
         'early', 'foreign', 'unconfirmed')),
     CONSTRAINT only_a_waiting_event_is_tried_again
-        CHECK (retry_at IS NULL OR verdict IN ('unmatched', 'deferred', 'hint', 'early', 'foreign'))
+        CHECK (retry_at IS NULL OR fate IN ('unmatched', 'deferred', 'hint', 'early', 'foreign'))
 );
-CREATE INDEX webhook_events_to_try ON idem.webhook_events (retry_at) WHERE retry_at IS NOT NULL AND verdict <> 'hint';
-CREATE INDEX webhook_events_to_fetch ON idem.webhook_events (provider, account, retry_at) WHERE verdict = 'hint';
-CREATE INDEX webhook_events_unmatched ON idem.webhook_events (received_at) WHERE verdict = 'unmatched';
+CREATE INDEX webhook_events_to_try ON idem.webhook_events (retry_at) WHERE retry_at IS NOT NULL AND fate <> 'hint';
+CREATE INDEX webhook_events_to_fetch ON idem.webhook_events (provider, account, retry_at) WHERE fate = 'hint';
+CREATE INDEX webhook_events_unmatched ON idem.webhook_events (received_at) WHERE fate = 'unmatched';
 CREATE INDEX webhook_events_by_reference ON idem.webhook_events (provider, account, reference)
-    WHERE verdict IN ('unmatched', 'foreign') AND reference IS NOT NULL;
+    WHERE fate IN ('unmatched', 'foreign') AND reference IS NOT NULL;
 
 CREATE TABLE idem.webhook_bodies (
     webhook_event_id  uuid        PRIMARY KEY,
@@ -53,7 +53,7 @@ BEGIN
     UPDATE idem.webhook_events w SET retry_at = statement_timestamp()
      WHERE w.id = ANY (ARRAY(
                SELECT e.id FROM idem.webhook_events e
-                WHERE e.verdict IN ('unmatched', 'foreign') AND e.provider = NEW.provider AND e.account = NEW.account
+                WHERE e.fate IN ('unmatched', 'foreign') AND e.provider = NEW.provider AND e.account = NEW.account
                   AND e.reference = NEW.provider_reference
                   FOR UPDATE SKIP LOCKED));
     RETURN NULL;

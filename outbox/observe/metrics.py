@@ -133,7 +133,7 @@ SETTLE_SECONDS = Histogram(
     "idem_settle_seconds", "Time from unknown to settled, by how the row was settled.", ["how"], buckets=SETTLE_BUCKETS
 )
 PROOFS = Counter("idem_proofs_total", "Proofs from outside a claim, by what idem did with them.", ["source", "applied"])
-WEBHOOKS = Counter("idem_webhooks_total", "Verified webhooks by what idem did with them.", [*LANE, "verdict"])
+WEBHOOKS = Counter("idem_webhooks_total", "Verified webhooks by what idem did with them.", [*LANE, "fate"])
 WEBHOOKS_REFUSED = Counter("idem_webhooks_refused_total", "Webhooks refused, by reason.", ["provider", "reason"])
 WEBHOOKS_OUT_OF_TIME = Counter(
     "idem_webhooks_out_of_time_total",

@@ -83,11 +83,11 @@ def waiting(requests: int) -> None:
     metrics.WAITERS.set(requests)
 
 
-def webhook(provider: str, account: str, verdict: str) -> None:
-    """A verified webhook; `verdict` says what idem did with it."""
-    metrics.WEBHOOKS.labels(provider, account, verdict).inc()
+def webhook(provider: str, account: str, fate: str) -> None:
+    """A verified webhook; `fate` says what idem did with it."""
+    metrics.WEBHOOKS.labels(provider, account, fate).inc()
     metrics.WEBHOOK_LAST.labels(provider).set_to_current_time()
-    log.info("webhook", provider=provider, account=account, verdict=verdict)
+    log.info("webhook", provider=provider, account=account, fate=fate)
 
 
 def webhook_foreign(provider: str, account: str) -> None:

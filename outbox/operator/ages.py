@@ -69,12 +69,12 @@ SELECT l.provider, l.account, d.done / 5.0::float8 AS done_per_minute,
 """
 # The age of the oldest is exact; the count stops at ten thousand, because events of other systems may be very many.
 UNMATCHED = """
-SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l WHERE l.verdict = 'unmatched'
+SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l WHERE l.fate = 'unmatched'
                                  AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = l.id)
                                LIMIT 10000) AS w)::integer AS rows,
        extract(epoch FROM statement_timestamp() - min(e.received_at))::float8 AS oldest
   FROM idem.webhook_events e
- WHERE e.verdict = 'unmatched' AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = e.id)
+ WHERE e.fate = 'unmatched' AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = e.id)
 """
 DEAD_LETTERS = """
 SELECT d.reason, coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider,

@@ -44,13 +44,13 @@ LOCK_EVENT = "SELECT FROM idem.webhook_events WHERE id = %(event)s FOR UPDATE"
 GIVE_UP = """
 WITH dropped AS (
     DELETE FROM idem.proofs p USING idem.webhook_events w
-     WHERE p.id = %(event)s AND p.outcome = 'hint' AND w.id = p.id AND w.verdict = 'hint' AND w.out_of_time
+     WHERE p.id = %(event)s AND p.outcome = 'hint' AND w.id = p.id AND w.fate = 'hint' AND w.out_of_time
        AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.id = w.outbox_id)
 )
-UPDATE idem.webhook_events w SET verdict = 'noted', retry_at = NULL
+UPDATE idem.webhook_events w SET fate = 'noted', retry_at = NULL
  WHERE w.id = %(event)s
-   AND (w.verdict IN ('deferred', 'early')
-        OR w.verdict = 'hint' AND w.out_of_time AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.id = w.outbox_id))
+   AND (w.fate IN ('deferred', 'early')
+        OR w.fate = 'hint' AND w.out_of_time AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.id = w.outbox_id))
 """
 
 
@@ -107,7 +107,7 @@ async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, re
 # The entry records who asked for it, because there is no intent with a timeline.
 TRY_EVENT = """
 UPDATE idem.webhook_events SET retry_at = statement_timestamp()
- WHERE id = %(event)s AND verdict IN ('unmatched', 'foreign')
+ WHERE id = %(event)s AND fate IN ('unmatched', 'foreign')
 """
 NOTE_TRY = "UPDATE idem.dead_letters SET details = details || %(details)s::jsonb WHERE id = %(letter)s"
 

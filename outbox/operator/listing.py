@@ -103,7 +103,7 @@ async def dead_letter(connection: AsyncConnection[Any], letter_id: UUID) -> Reco
 
 
 EVENT = """
-SELECT w.id, w.provider, w.account, w.event_id, w.type, w.reference, w.verdict, w.tries, w.received_at, w.retry_at,
+SELECT w.id, w.provider, w.account, w.event_id, w.type, w.reference, w.fate, w.tries, w.received_at, w.retry_at,
        w.out_of_time, w.intent_id, extract(epoch FROM statement_timestamp() - w.received_at)::float8 AS age,
        (SELECT octet_length(b.body) FROM idem.webhook_bodies b WHERE b.webhook_event_id = w.id) AS body_bytes
   FROM idem.webhook_events w WHERE w.id = %(event)s

@@ -23,7 +23,7 @@ from idem.reconciler.webhooks import hints
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.matching import MatchedCall, provider_key
 
-Verdict: TypeAlias = Literal[
+EventFate: TypeAlias = Literal[
     "applied", "stored", "agrees", "later_fact", "conflict", "noted", "ignored", "unmatched", "deferred", "duplicate",
     "hint", "early", "foreign", "unconfirmed",
 ]  # fmt: skip
@@ -108,7 +108,7 @@ async def ready(
     return replace(what, answer=told.answer, letters=letters, interim=told.interim)
 
 
-async def settle(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> tuple[Verdict, str | None]:
+async def settle(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> tuple[EventFate, str | None]:
     """Apply, inside the caller's transaction, so that one fault does not take the event with it (hazard 31).
 
     Returns what became of it, and the error that deferred it. Raises only where the connection itself is lost.
@@ -127,7 +127,7 @@ async def settle(connection: AsyncConnection[Any], event_row: UUID, what: Ready)
 IS_STORED = "SELECT EXISTS (SELECT FROM idem.proofs WHERE id = %(id)s)"
 
 
-async def _apply(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
+async def _apply(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> EventFate:
     event = what.delivery.event
     if event.later:
         return await _emit_fact(connection, event_row, what)
@@ -172,7 +172,7 @@ async def _was_cancelled(connection: AsyncConnection[Any], what: Ready) -> bool:
     return await key_rotation.is_cancelled(connection, what.match.row_id, key)
 
 
-async def _emit_fact(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
+async def _emit_fact(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> EventFate:
     event, match = what.delivery.event, what.match
     may_be_emitted = what.delivery.out_of_time and not what.recorded
     if may_be_emitted and await hints.was_emitted(connection, event_row, match.intent_id, what.delivery.event_id):

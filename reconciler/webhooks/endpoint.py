@@ -91,21 +91,18 @@ class _EndpointContext:
             telemetry.webhook_refused(named, error.problem.code)
             raise
         try:
-            verdicts = await ingest.receive_all(self._store.run, self._catalogue, self._renderer, deliveries)
+            fates = await ingest.receive_all(self._store.run, self._catalogue, self._renderer, deliveries)
         except ProblemError as error:
             telemetry.webhook_refused(named, error.problem.code)
             raise
-        return self._reply(provider, deliveries, verdicts)
+        return self._reply(provider, deliveries, fates)
 
-    def _reply(self, provider: str, deliveries: Sequence[Delivery], verdicts: Sequence[str]) -> Response:
+    def _reply(self, provider: str, deliveries: Sequence[Delivery], fates: Sequence[str]) -> Response:
         webhook = self._catalogue.providers[provider].webhook
         wanted = WebhookReply() if webhook is None else webhook.reply
         if wanted.body is not None:
             return Response(wanted.body, wanted.status, media_type=wanted.media_type)
-        results = [
-            {"event": delivery.event_id, "verdict": verdict}
-            for delivery, verdict in zip(deliveries, verdicts, strict=True)
-        ]
+        results = [{"event": delivery.event_id, "fate": fate} for delivery, fate in zip(deliveries, fates, strict=True)]
         return Response(
             encoded(results[0] if len(results) == 1 else {"events": results}), wanted.status, media_type=JSON
         )

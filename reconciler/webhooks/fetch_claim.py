@@ -12,7 +12,7 @@ from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.provider import Question
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.webhook import Event
-from idem.reconciler.webhooks.applying import Verdict
+from idem.reconciler.webhooks.applying import EventFate
 from idem.reconciler.webhooks.matching import MatchedCall, provider_key
 from idem.reconciler.webhooks.waiting_events import WaitingEvent
 
@@ -55,7 +55,7 @@ class Hint:
 CLAIM_HINTS = """
 WITH due AS MATERIALIZED (
     SELECT w.id FROM idem.webhook_events w
-     WHERE w.verdict = 'hint' AND w.provider = %(provider)s AND w.account = %(account)s
+     WHERE w.fate = 'hint' AND w.provider = %(provider)s AND w.account = %(account)s
        AND w.retry_at <= statement_timestamp()
        AND (SELECT n.operation FROM idem.intents n WHERE n.id = w.intent_id) = ANY (%(operations)s)
        AND coalesce((SELECT o.origin FROM idem.outbox o WHERE o.id = w.outbox_id), %(origin)s) = %(origin)s
@@ -106,7 +106,7 @@ async def claim_hints(
 
 def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
     body = None if row.body is None else bytes(row.body)
-    lane_and_body = {"provider": lane.provider, "account": lane.account, "verdict": "hint", "body": body}
+    lane_and_body = {"provider": lane.provider, "account": lane.account, "fate": "hint", "body": body}
     return Hint(
         **fields_of(row, Hint)
         | {
@@ -127,7 +127,7 @@ PUT_OFF = """
 UPDATE idem.webhook_events
    SET retry_at = statement_timestamp() + make_interval(secs => %(again)s), absences = coalesce(%(absences)s, absences),
        tries = tries - CASE WHEN %(counts)s THEN 0 ELSE 1 END
- WHERE id = %(id)s AND verdict = 'hint' AND tries = %(tries)s
+ WHERE id = %(id)s AND fate = 'hint' AND tries = %(tries)s
 """
 
 
@@ -140,20 +140,18 @@ async def put_off(
     await connection.execute(PUT_OFF, about)
 
 
-HINT_ENDED = (
-    "UPDATE idem.webhook_events SET verdict = %(verdict)s, retry_at = NULL WHERE id = %(id)s AND verdict = 'hint'"
-)
+HINT_ENDED = "UPDATE idem.webhook_events SET fate = %(fate)s, retry_at = NULL WHERE id = %(id)s AND fate = 'hint'"
 
 
-async def end(connection: AsyncConnection[Any], hint: Hint, verdict: Verdict) -> None:
+async def end(connection: AsyncConnection[Any], hint: Hint, fate: EventFate) -> None:
     """Write what has become of it."""
-    await connection.execute(HINT_ENDED, {"id": hint.waiting.id, "verdict": verdict})
+    await connection.execute(HINT_ENDED, {"id": hint.waiting.id, "fate": fate})
 
 
 HINT_IS_EARLY = """
 UPDATE idem.webhook_events
-   SET verdict = 'early', retry_at = statement_timestamp(), tries = 0
- WHERE id = %(id)s AND verdict = 'hint'
+   SET fate = 'early', retry_at = statement_timestamp(), tries = 0
+ WHERE id = %(id)s AND fate = 'hint'
 """
 
 

@@ -24,7 +24,7 @@ from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
 from idem.reconciler.pump import Pump
 from idem.reconciler.webhooks import applying, fetch_claim, hints, waiting_events
-from idem.reconciler.webhooks.applying import Verdict
+from idem.reconciler.webhooks.applying import EventFate
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.fetch_claim import Hint
 from idem.reconciler.webhooks.retries import pause
@@ -130,7 +130,7 @@ class Hints:
         async with self.database.connection() as connection, after_commit.transaction(connection):
             if not await waiting_events.still_waits(connection, waiting):
                 return
-            verdict, error = await applying.settle(connection, waiting.id, what)
+            fate, error = await applying.settle(connection, waiting.id, what)
             if error is not None:
                 await fetch_claim.put_off(connection, hint, again=pause(waiting.tries), counts=True)
                 await waiting_events.bury(connection, waiting, error)
@@ -138,9 +138,9 @@ class Hints:
             if event.later:
                 await fetch_claim.allow_fact(connection, hint)
             else:
-                await fetch_claim.end(connection, hint, verdict)
-            await waiting_events.close(connection, waiting.id, verdict)
-        self._report(hint, verdict)
+                await fetch_claim.end(connection, hint, fate)
+            await waiting_events.close(connection, waiting.id, fate)
+        self._report(hint, fate)
 
     async def _not_there(self, hint: Hint, event: Event, seen: Seen) -> None:
         """Believed like any other absence: when enough look-ups agree and the consistency horizon has passed."""
@@ -190,7 +190,7 @@ class Hints:
                 await waiting_events.close(connection, hint.waiting.id, "early")
 
     async def _end(
-        self, connection: AsyncConnection[Any], hint: Hint, event: Event, verdict: Verdict, seen: Seen,
+        self, connection: AsyncConnection[Any], hint: Hint, event: Event, fate: EventFate, seen: Seen,
         outcome: str | None,
     ) -> None:  # fmt: skip
         """A hint that changes nothing: it goes, and what was seen is kept."""
@@ -202,10 +202,10 @@ class Hints:
                 return
             await hints.drop(connection, waiting.id)
             await note(connection, hint.match.row_id, evidence, token=waiting.id)
-            await fetch_claim.end(connection, hint, verdict)
-            await waiting_events.close(connection, waiting.id, verdict)
-        self._report(hint, verdict)
+            await fetch_claim.end(connection, hint, fate)
+            await waiting_events.close(connection, waiting.id, fate)
+        self._report(hint, fate)
 
-    def _report(self, hint: Hint, verdict: Verdict) -> None:
+    def _report(self, hint: Hint, fate: EventFate) -> None:
         self.settled += 1
-        telemetry.webhook(hint.waiting.provider, hint.waiting.account, verdict)
+        telemetry.webhook(hint.waiting.provider, hint.waiting.account, fate)

@@ -13,7 +13,7 @@ from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import storable
 from idem.reconciler.webhooks import applying, hints, waiting_events
-from idem.reconciler.webhooks.applying import Ready, Verdict
+from idem.reconciler.webhooks.applying import EventFate, Ready
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.matching import match
 
@@ -38,7 +38,7 @@ class RunBounded(Protocol):
     def __call__(self, work: Work[Found], /) -> Awaitable[Found]: ...
 
 
-async def receive(run: RunBounded, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
+async def receive(run: RunBounded, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> EventFate:
     """Store and apply a verified event; what became of it, when it has committed.
 
     The answer is rendered between two short uses of a connection: that is user code, and no transaction is open.
@@ -60,7 +60,7 @@ async def receive(run: RunBounded, catalogue: Catalogue, renderer: Renderer, del
 
 async def receive_all(
     run: RunBounded, catalogue: Catalogue, renderer: Renderer, deliveries: Sequence[Delivery]
-) -> tuple[Verdict, ...]:
+) -> tuple[EventFate, ...]:
     """The events of one delivery, one transaction each, in their order.
 
     Raises what `run` raises: then the delivery is refused, comes again, and what was stored of it is a duplicate.
@@ -68,7 +68,7 @@ async def receive_all(
     return tuple([await receive(run, catalogue, renderer, delivery) for delivery in deliveries])
 
 
-async def ingest(database: Database, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
+async def ingest(database: Database, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> EventFate:
     """The same for a caller who bounds nothing. Raises what an unreachable database raises."""
 
     async def run(work: Work[Found], /) -> Found:
@@ -82,7 +82,7 @@ IS_KNOWN = """
 SELECT EXISTS (SELECT FROM idem.webhook_events w
                 WHERE w.provider = %(provider)s AND w.account = %(account)s AND w.event_id = %(event)s
                   AND NOT (w.out_of_time AND NOT %(out_of_time)s
-                           AND w.verdict IN ('unmatched', 'foreign', 'deferred', 'hint', 'unconfirmed')))
+                           AND w.fate IN ('unmatched', 'foreign', 'deferred', 'hint', 'unconfirmed')))
 """
 
 
@@ -99,8 +99,8 @@ async def is_known(connection: AsyncConnection[Any], delivery: Delivery) -> bool
 
 
 INSERT_EVENT = """
-INSERT INTO idem.webhook_events (provider, account, event_id, type, reference, verdict, place, out_of_time)
-VALUES (%(provider)s, %(account)s, %(event)s, %(type)s, %(reference)s, %(verdict)s, %(place)s, %(out_of_time)s)
+INSERT INTO idem.webhook_events (provider, account, event_id, type, reference, fate, place, out_of_time)
+VALUES (%(provider)s, %(account)s, %(event)s, %(type)s, %(reference)s, %(fate)s, %(place)s, %(out_of_time)s)
     ON CONFLICT (provider, account, event_id) DO NOTHING RETURNING id
 """
 INSERT_BODY = """
@@ -110,26 +110,26 @@ INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) VALUES (%(id)s
 # What came out of time, and waits or was not confirmed, begins anew when it comes in time.
 CONFIRM = """
 UPDATE idem.webhook_events
-   SET out_of_time = false, verdict = %(verdict)s, type = %(type)s, reference = %(reference)s, place = %(place)s,
+   SET out_of_time = false, fate = %(fate)s, type = %(type)s, reference = %(reference)s, place = %(place)s,
        retry_at = NULL, tries = 0, absences = 0
  WHERE provider = %(provider)s AND account = %(account)s AND event_id = %(event)s
-   AND out_of_time AND verdict IN ('unmatched', 'foreign', 'deferred', 'hint', 'unconfirmed')
+   AND out_of_time AND fate IN ('unmatched', 'foreign', 'deferred', 'hint', 'unconfirmed')
 RETURNING id
 """
 # A wake-up that came while the event was looked at is not written over.
 DECIDE = """
 UPDATE idem.webhook_events
-   SET verdict   = %(verdict)s,
+   SET fate   = %(fate)s,
        intent_id = %(intent)s,
        outbox_id = %(row)s,
        tries     = tries + CASE WHEN %(failed)s THEN 1 ELSE 0 END,
-       retry_at  = CASE WHEN %(verdict)s IN ('unmatched', 'foreign') AND retry_at <= statement_timestamp() THEN retry_at
+       retry_at  = CASE WHEN %(fate)s IN ('unmatched', 'foreign') AND retry_at <= statement_timestamp() THEN retry_at
                         ELSE statement_timestamp() + make_interval(secs => %(again)s) END
- WHERE id = %(id)s AND verdict IN ('unmatched', 'deferred', 'hint', 'early', 'foreign')
+ WHERE id = %(id)s AND fate IN ('unmatched', 'deferred', 'hint', 'early', 'foreign')
 """
 
 
-async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Ready | None) -> Verdict:
+async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Ready | None) -> EventFate:
     """One transaction: the event, its body, and what it says about its call. Another delivery of it is waited for.
 
     An event that is known, but came out of time, is taken up again by a delivery in time.
@@ -142,7 +142,7 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
             "event": delivery.event_id,
             "type": None if event.type is None else storable.text(event.type, LONGEST_TYPE),
             "reference": event.reference,
-            "verdict": "unmatched" if event.wanted else "ignored",
+            "fate": "unmatched" if event.wanted else "ignored",
             "place": delivery.place,
             "out_of_time": delivery.out_of_time,
         }
@@ -162,21 +162,21 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
         if what is None:
             # Another deployment's tag; idem still tries it once more, because it cannot see what is not committed.
             foreign = event.ours is False
-            verdict: Verdict = "foreign" if foreign else "unmatched"
+            fate: EventFate = "foreign" if foreign else "unmatched"
             if foreign:
                 after_commit.emit(connection, lambda: telemetry.webhook_foreign(delivery.provider, delivery.account))
-            await decide(connection, row, verdict, None, again=FIRST_TRY)
-            return verdict
-        verdict, error = await applying.settle(connection, row, what)
-        await decide(connection, row, verdict, what, again=due_again(verdict, 0.0), failed=error is not None)
-        if known and verdict != "deferred":
-            await waiting_events.close(connection, row, verdict)
-        return verdict
+            await decide(connection, row, fate, None, again=FIRST_TRY)
+            return fate
+        fate, error = await applying.settle(connection, row, what)
+        await decide(connection, row, fate, what, again=due_again(fate, 0.0), failed=error is not None)
+        if known and fate != "deferred":
+            await waiting_events.close(connection, row, fate)
+        return fate
 
 
-def due_again(verdict: Verdict, age: float) -> float | None:
+def due_again(fate: EventFate, age: float) -> float | None:
     """Seconds until the reconciler looks again at an event that is so old; None: it has found its end."""
-    match verdict:
+    match fate:
         case "hint":
             return 0.0
         case "deferred" | "unmatched":
@@ -190,7 +190,7 @@ def due_again(verdict: Verdict, age: float) -> float | None:
 async def decide(
     connection: AsyncConnection[Any],
     row: UUID,
-    verdict: Verdict,
+    fate: EventFate,
     what: Ready | None,
     *,
     again: float | None,
@@ -201,7 +201,7 @@ async def decide(
         DECIDE,
         {
             "id": row,
-            "verdict": verdict,
+            "fate": fate,
             "intent": what.match.intent_id if what else None,
             "row": what.match.row_id if what else None,
             "failed": failed,
@@ -220,8 +220,8 @@ def _headers(delivery: Delivery) -> dict[str, Any]:
     return storable.fields(kept)
 
 
-def _reported(delivery: Delivery, verdict: Verdict) -> Verdict:
-    if delivery.out_of_time and verdict != "duplicate":
+def _reported(delivery: Delivery, fate: EventFate) -> EventFate:
+    if delivery.out_of_time and fate != "duplicate":
         telemetry.webhook_out_of_time(delivery.provider, delivery.account, delivery.event_id)
-    telemetry.webhook(delivery.provider, delivery.account, verdict)
-    return verdict
+    telemetry.webhook(delivery.provider, delivery.account, fate)
+    return fate

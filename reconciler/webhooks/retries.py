@@ -22,17 +22,17 @@ SLOWEST: Final = 3600.0
 CLAIM_EVENTS = """
 WITH due AS MATERIALIZED (
     SELECT d.id FROM idem.webhook_events d
-     WHERE d.retry_at <= statement_timestamp() AND d.verdict <> 'hint' AND d.provider = ANY (%(providers)s)
+     WHERE d.retry_at <= statement_timestamp() AND d.fate <> 'hint' AND d.provider = ANY (%(providers)s)
      ORDER BY d.retry_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE idem.webhook_events w
        SET retry_at = statement_timestamp() + make_interval(secs => %(lease)s),
-           tries    = w.tries + CASE w.verdict WHEN 'deferred' THEN 1 ELSE 0 END
+           tries    = w.tries + CASE w.fate WHEN 'deferred' THEN 1 ELSE 0 END
      WHERE w.id = ANY (ARRAY(SELECT id FROM due))
-    RETURNING w.id, w.provider, w.account, w.event_id, w.verdict, w.tries, w.intent_id, w.received_at, w.place,
+    RETURNING w.id, w.provider, w.account, w.event_id, w.fate, w.tries, w.intent_id, w.received_at, w.place,
               w.out_of_time
 )
-SELECT t.id, t.provider, t.account, t.event_id, t.verdict, t.tries, t.intent_id, t.place, t.out_of_time,
+SELECT t.id, t.provider, t.account, t.event_id, t.fate, t.tries, t.intent_id, t.place, t.out_of_time,
        extract(epoch FROM statement_timestamp() - t.received_at)::float8 AS age,
        (SELECT b.body FROM idem.webhook_bodies b WHERE b.webhook_event_id = t.id) AS body
   FROM claimed t
@@ -79,7 +79,7 @@ async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, wai
     async with database.connection() as connection:
         found = None if event is None else await match(connection, waiting.provider, waiting.account, event)
         if event is None or found is None:
-            if waiting.intent_id is not None and waiting.verdict in ("deferred", "early"):
+            if waiting.intent_id is not None and waiting.fate in ("deferred", "early"):
                 # Its call is known, and what it says about it is told nowhere else: only a person can.
                 await waiting_events.failed(connection, waiting, _why_lost(waiting, event), again=SLOWEST, at_once=True)
             else:
@@ -87,28 +87,28 @@ async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, wai
             return 0
     delivery = Delivery(waiting.provider, waiting.account, waiting.event_id, event, out_of_time=waiting.out_of_time)
     what = await applying.ready(catalogue, renderer, delivery, found)
-    what = dataclasses.replace(what, recorded=waiting.verdict == "early")
+    what = dataclasses.replace(what, recorded=waiting.fate == "early")
     async with database.connection() as connection, after_commit.transaction(connection):
         if not await waiting_events.still_waits(connection, waiting):
             return 0
-        verdict, error = await applying.settle(connection, waiting.id, what)
+        fate, error = await applying.settle(connection, waiting.id, what)
         if error is not None:
             # From unmatched to deferred: this was its first failure.
             tries = max(waiting.tries, 1)
-            was_waiting = waiting.verdict != "deferred"
+            was_waiting = waiting.fate != "deferred"
             await decide(connection, waiting.id, "deferred", what, again=pause(tries), failed=was_waiting)
             await waiting_events.bury(
                 connection, dataclasses.replace(waiting, intent_id=found.intent_id, tries=tries), error
             )
             return 0
-        await decide(connection, waiting.id, verdict, what, again=due_again(verdict, waiting.age))
-        if verdict == "deferred":
+        await decide(connection, waiting.id, fate, what, again=due_again(fate, waiting.age))
+        if fate == "deferred":
             return 0
-        await waiting_events.close(connection, waiting.id, verdict)
-    if verdict == waiting.verdict:
+        await waiting_events.close(connection, waiting.id, fate)
+    if fate == waiting.fate:
         return 0
-    telemetry.webhook(waiting.provider, waiting.account, verdict)
-    return int(verdict not in ("hint", "early"))
+    telemetry.webhook(waiting.provider, waiting.account, fate)
+    return int(fate not in ("hint", "early"))
 
 
 def _why_lost(waiting: WaitingEvent, event: Event | None) -> str:

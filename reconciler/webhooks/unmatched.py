@@ -18,7 +18,7 @@ from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.providers import response
 from idem.outbox.settle import record
 from idem.outbox.values import json_pointer, threads
-from idem.reconciler.webhooks.applying import Verdict
+from idem.reconciler.webhooks.applying import EventFate
 from idem.reconciler.webhooks.ingest import FIRST_TRY, decide
 from idem.reconciler.webhooks.matching import provider_key
 from idem.reconciler.webhooks.waiting_events import WaitingEvent
@@ -45,15 +45,15 @@ async def wait_on(
     """
     horizon = contract.event.horizon
     late = waiting.age > (YOUNG if horizon is None else horizon)
-    verdict: Verdict = "foreign" if waiting.verdict == "foreign" else "unmatched"
+    fate: EventFate = "foreign" if waiting.fate == "foreign" else "unmatched"
     async with after_commit.transaction(connection):
-        if late and verdict == "unmatched" and horizon is not None and is_ours(event or Event(), contract):
+        if late and fate == "unmatched" and horizon is not None and is_ours(event or Event(), contract):
             await _bury(connection, waiting, event or Event())
-        elif late and verdict == "unmatched" and event is not None:
-            verdict = "foreign"
+        elif late and fate == "unmatched" and event is not None:
+            fate = "foreign"
             telemetry.webhook_foreign(waiting.provider, waiting.account)
-        again = _foreign_look(waiting) if verdict == "foreign" else _next_look(waiting, horizon)
-        await decide(connection, waiting.id, verdict, None, again=again)
+        again = _foreign_look(waiting) if fate == "foreign" else _next_look(waiting, horizon)
+        await decide(connection, waiting.id, fate, None, again=again)
 
 
 def is_ours(event: Event, contract: Contract) -> bool:

@@ -33,7 +33,7 @@ class WaitingEvent:
     provider: str
     account: str
     event_id: str
-    verdict: str
+    fate: str
     tries: int
     age: float
     intent_id: UUID | None
@@ -52,13 +52,13 @@ class WaitingEvent:
 
 STILL_WAITS = """
 SELECT w.id FROM idem.webhook_events w
- WHERE w.id = %(id)s AND w.verdict = %(verdict)s AND w.tries = %(tries)s FOR UPDATE SKIP LOCKED
+ WHERE w.id = %(id)s AND w.fate = %(fate)s AND w.tries = %(tries)s FOR UPDATE SKIP LOCKED
 """
 
 
 async def still_waits(connection: AsyncConnection[Any], waiting: WaitingEvent) -> bool:
     """Whether it is as it was when it was claimed; locks it for the rest of the transaction."""
-    guard = {"id": waiting.id, "verdict": waiting.verdict, "tries": waiting.tries}
+    guard = {"id": waiting.id, "fate": waiting.fate, "tries": waiting.tries}
     return await (await connection.execute(STILL_WAITS, guard)).fetchone() is not None
 
 

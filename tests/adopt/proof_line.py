@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from fix_line import target, through
 
 from idem.outbox.values.background_loop import BackgroundLoop
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 
 class Cut:
@@ -21,7 +21,7 @@ class Cut:
         """`down`: from the first COMMIT's answer on."""
         self._committing: int | None = None
 
-    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyAction:
         if self.down:
             return "cut"
         if direction == "to_server" and b"COMMIT" in data:

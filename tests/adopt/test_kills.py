@@ -14,7 +14,7 @@ from fix_line import target, through
 from fix_waiting import until_it_holds
 
 from idem.testing.bank import Bank
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 PATH = f"/orders/{ORDER}/payment"
 STORED = """
@@ -79,7 +79,7 @@ async def test_killed_during_a_commit(street: Street, shop_url: str, idem_toml: 
     """The server commits, and nobody is there to hear it."""
     victims: list[int] = []
 
-    def kill(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def kill(_number: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_server" and b"COMMIT" in data and victims:
             os.kill(victims.pop(), signal.SIGKILL)
         return "pass"

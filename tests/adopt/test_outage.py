@@ -17,7 +17,7 @@ from idem.errors import StoreUnavailable
 from idem.outbox.database import checkout
 from idem.outbox.database.outage import AWAY, BELIEVED, Outage
 from idem.outcomes import Succeeded
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 THREADS = 16
 
@@ -26,9 +26,9 @@ class Watch:
     """`how`: what becomes of the bytes of a line. Black hole: they are lost, and the line stays open."""
 
     def __init__(self) -> None:
-        self.how: ProxyVerdict = "pass"
+        self.how: ProxyAction = "pass"
 
-    def __call__(self, _number: int, _direction: Direction, _data: bytes) -> ProxyVerdict:
+    def __call__(self, _number: int, _direction: Direction, _data: bytes) -> ProxyAction:
         return self.how
 
 

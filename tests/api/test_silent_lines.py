@@ -9,7 +9,7 @@ from fix_spine import Spine
 
 from idem import Answer
 from idem.outbox.api import reading
-from idem.testing.proxy import Direction, ProxyVerdict
+from idem.testing.proxy import Direction, ProxyAction
 
 
 class Mute(Line):
@@ -17,7 +17,7 @@ class Mute(Line):
 
     silent = False
 
-    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyAction:
         return "swallow" if self.silent else super().__call__(number, direction, data)
 
 

@@ -13,7 +13,7 @@ from idem.decisions import Replay
 from idem.outbox.database.notify import Nudge
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.worker import claim
-from idem.testing.proxy import Direction, ProxyVerdict
+from idem.testing.proxy import Direction, ProxyAction
 
 
 async def done(spine: Spine) -> bool:
@@ -26,7 +26,7 @@ async def test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back(spine: S
     async with database_proxy(spine) as (proxy, url):
         cut: list[bool] = []
 
-        def watch(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+        def watch(_number: int, direction: Direction, data: bytes) -> ProxyAction:
             if direction == "to_client" and b"/payments" in data and not cut:
                 cut.append(True)
                 return "cut"
@@ -72,7 +72,7 @@ async def test_a_settle_whose_answer_is_lost_is_written_once(spine: Spine) -> No
         settling: set[int] = set()
         cut: list[bool] = []
 
-        def watch(number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+        def watch(number: int, direction: Direction, data: bytes) -> ProxyAction:
             if direction == "to_server" and b"json_to_recordset" in data:
                 settling.add(number)
             elif direction == "to_client" and number in settling and not cut:

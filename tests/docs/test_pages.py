@@ -13,16 +13,16 @@ from fix_source import texts
 
 from idem.cli.main import app
 from idem.outbox.config.loading import explain
-from idem.reconciler.webhooks.applying import Verdict
+from idem.reconciler.webhooks.applying import EventFate
 
 ROOT = Path(__file__).parents[2]
 ON_CALL = (ROOT / "docs" / "on-call.md").read_text()
 
 
-@pytest.mark.parametrize("verdict", get_args(Verdict))
-def test_every_verdict_about_a_webhook_is_explained(verdict: str) -> None:
+@pytest.mark.parametrize("fate", get_args(EventFate))
+def test_every_fate_of_a_webhook_is_explained(fate: str) -> None:
     table = ON_CALL.partition("## What becomes of a webhook")[2].partition("\n## ")[0]
-    assert f"\n| `{verdict}` | " in table
+    assert f"\n| `{fate}` | " in table
 
 
 @pytest.mark.parametrize("kind", ["replay", "look", "cancel", "fetched", "later_fact", "ledger_check"])

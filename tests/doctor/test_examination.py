@@ -218,8 +218,8 @@ async def test_the_last_one_that_fell_silent_is_named_once(desk: Desk, doctor: D
 
 
 WEBHOOK = """
-INSERT INTO idem.webhook_events (provider, account, event_id, verdict, retry_at, received_at)
-VALUES ('keyed', 'keyed', %(id)s, %(verdict)s, %(retry)s, now() - interval '1 hour') RETURNING 1
+INSERT INTO idem.webhook_events (provider, account, event_id, fate, retry_at, received_at)
+VALUES ('keyed', 'keyed', %(id)s, %(fate)s, %(retry)s, now() - interval '1 hour') RETURNING 1
 """
 
 
@@ -237,8 +237,8 @@ async def test_webhooks_that_never_came_and_webhooks_that_wait(desk: Desk, docto
     assert [
         "keyed/keyed has a webhook configured" in each["what"] for each in found if each["check"] == "webhooks"
     ] == [True]
-    await desk.spine.all(WEBHOOK, id="e1", verdict="applied", retry=None)
+    await desk.spine.all(WEBHOOK, id="e1", fate="applied", retry=None)
     await doctor.finds("webhooks", "ok", "keyed/keyed 1h")
-    await desk.spine.all(WEBHOOK, id="e2", verdict="deferred", retry=datetime.now(UTC) - timedelta(minutes=20))
+    await desk.spine.all(WEBHOOK, id="e2", fate="deferred", retry=datetime.now(UTC) - timedelta(minutes=20))
     late = [each for each in await doctor("webhooks") if each["level"] == "error"]
     assert len(late) == 1 and late[0]["what"].startswith("1 webhook to apply, the oldest due for 20m")

@@ -15,7 +15,7 @@ from doctor.pooled import through
 from fix_desk import Desk
 from fix_line import target
 
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 PATIENCE = 60.0
 """Seconds: generous; nothing here takes more than a few."""
@@ -79,7 +79,7 @@ async def test_without_a_terminal_it_prints_blocks_with_a_line_between(desk: Des
 async def test_it_says_the_database_is_away_and_goes_on(desk: Desk, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     swallow = False
 
-    def watcher(_number: int, _direction: Direction, _data: bytes) -> ProxyVerdict:
+    def watcher(_number: int, _direction: Direction, _data: bytes) -> ProxyAction:
         return "swallow" if swallow else "pass"
 
     async with Proxy(target(desk.spine.url), watcher) as proxy:

@@ -22,7 +22,7 @@ from fix_spine import Spine
 from fix_waiting import until
 
 from idem.outbox.config.http_settings import ApiSettings
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 CLIENTS = Path(__file__).resolve().parents[2] / "examples" / "clients"
 
@@ -61,11 +61,11 @@ class Line:
 
     client: Client
     proxy: Proxy
-    answers: list[ProxyVerdict]
+    answers: list[ProxyAction]
     asked: int = 0
     keys: int = 0
 
-    def watch(self, _connection: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def watch(self, _connection: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_server":
             if data.startswith(b"POST"):
                 self.asked += 1
@@ -182,7 +182,7 @@ async def test_a_database_that_is_away_is_awaited(line: Line, spine: Spine, supe
         try:
             refused: list[bytes] = []
 
-            def watch(number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+            def watch(number: int, direction: Direction, data: bytes) -> ProxyAction:
                 if direction == "to_client" and data.startswith(b"HTTP/1.1 503"):
                     refused.append(data)
                 return line.watch(number, direction, data)

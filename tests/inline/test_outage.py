@@ -11,7 +11,7 @@ from inline.buying import behind
 
 from idem.errors import StoreUnavailable
 from idem.outcomes import Succeeded
-from idem.testing.proxy import Direction, ProxyVerdict
+from idem.testing.proxy import Direction, ProxyAction
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Line:
     asked: set[int] = field(default_factory=set)
     lost: int = 0
 
-    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyAction:
         if self.down:
             return "cut"
         if direction == "to_server" and self.lose and self.lose in data:

@@ -11,7 +11,7 @@ from inline.buying import Shop, behind, buying, shop
 from idem.errors import ConfigError
 from idem.outbox.inline import InlineRuns
 from idem.outcomes import Succeeded
-from idem.testing.proxy import Direction, ProxyVerdict
+from idem.testing.proxy import Direction, ProxyAction
 
 
 async def sweeping(shop: Shop, until: Callable[[], Awaitable[object]]) -> int:
@@ -37,7 +37,7 @@ async def test_ib_011_a_call_of_three_leases_with_healthy_renewals_is_not_swept(
 async def test_ib_012_every_second_beat_dropped_loses_nothing(spine: Spine) -> None:
     beats: list[bool] = []
 
-    def drop(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def drop(_number: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_server" and b"claimed_until = greatest" in data:
             beats.append(len(beats) % 2 == 0)
             return "swallow" if beats[-1] else "pass"

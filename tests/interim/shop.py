@@ -88,7 +88,7 @@ class Shop:
 
     async def says(self, intent: UUID, status: str, id: str = "evt_1", **more: Any) -> str:
         """The bank's event about this payment; what became of it."""
-        return await self.hooks.verdict(await self.event(intent, status, **more), id)
+        return await self.hooks.fate(await self.event(intent, status, **more), id)
 
     async def event(self, intent: UUID, status: str, **more: Any) -> dict[str, Any]:
         (payment,) = self.spine.bank.log.payments()

@@ -90,7 +90,7 @@ async def test_a_refusal_against_an_end_is_a_conflict_in_both_kinds(shop: Shop) 
         assert (await shop.stored(intent))["object_end"] is None
         reference = (await shop.stored(intent))["provider_reference"]
         content = event(await shop.hooks.key(intent), "declined", reference)
-        assert await shop.hooks.verdict(content, f"evt_{kind}") == "conflict"
+        assert await shop.hooks.fate(content, f"evt_{kind}") == "conflict"
         assert await shop.spine.letters(intent) == ["conflict"]
 
 

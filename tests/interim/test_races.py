@@ -17,38 +17,38 @@ from interim.shop import KINDS, Shop, acting, acting_at, body, redirect, use
 
 from idem.testing.bank import Bank, BankAccount, BankSettings, Happening, ScriptStep, WebhookOrder
 from idem.testing.bank.faults import BankFault, FaultName
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["kill_worker", "interim.shop"])
 
 
 async def both_came(spine: Spine) -> bool:
-    return len(await spine.all("SELECT verdict FROM idem.webhook_events")) == 2
+    return len(await spine.all("SELECT fate FROM idem.webhook_events")) == 2
 
 
 async def told_during_the_call(shop: Shop, kind: str, *statuses: str) -> tuple[Any, list[str]]:
     """The bank's events come while the worker still waits for its answer, which says `requires_action`."""
     shop.spine.bank.script(None, ["requires_action:600"])
     intent = shop.api.intent(await shop.pay(kind))
-    verdicts: list[str] = []
+    fates: list[str] = []
 
     async def tell(happening: Happening) -> None:
         assert happening.payment is not None
         for number, status in enumerate(statuses):
             action = {"type": "redirect", "url": redirect(happening.payment.id)}
             said = event(happening.payment.key, status, happening.payment.id, next_action=action)
-            verdicts.append(await shop.hooks.verdict(said, f"evt_{number}"))
+            fates.append(await shop.hooks.fate(said, f"evt_{number}"))
 
     shop.spine.bank.when("acted", None, tell, times=1)
     await shop.spine.work()
-    return intent, verdicts
+    return intent, fates
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_event_comes_before_the_report(shop: Shop, kind: str) -> None:
-    intent, verdicts = await told_during_the_call(shop, kind, "requires_action")
-    assert verdicts == ["stored"]
+    intent, fates = await told_during_the_call(shop, kind, "requires_action")
+    assert fates == ["stored"]
     (payment,) = shop.spine.bank.log.payments()
     answer = await shop.pay(kind)
     told = body(answer)["interim"] if kind == "final" else body(answer)
@@ -61,8 +61,8 @@ async def test_the_event_comes_before_the_report(shop: Shop, kind: str) -> None:
 @pytest.mark.parametrize("end", ["succeeded", "declined"])
 async def test_the_end_comes_before_the_report_of_the_beginning(shop: Shop, kind: str, end: str) -> None:
     """The customer was quick: what was seen later, of an earlier moment, takes nothing back."""
-    intent, verdicts = await told_during_the_call(shop, kind, "requires_action", end)
-    assert verdicts == ["stored", "stored"]
+    intent, fates = await told_during_the_call(shop, kind, "requires_action", end)
+    assert fates == ["stored", "stored"]
     answer = await shop.pay(kind)
     assert (answer.status_code, body(answer)["status"]) == (201 if end == "succeeded" else 402, end)
     assert (await shop.stored(intent))["object_end"] is None
@@ -78,7 +78,7 @@ async def test_a_claim_is_swept_that_left_an_open_proof(shop: Shop, kind: str) -
     intent = shop.api.intent(await shop.pay(kind))
     await claim_one(shop.spine, "keyed")
     said = event(await shop.hooks.key(intent), "requires_action", "pay_1", next_action={"url": redirect("pay_1")})
-    assert await shop.hooks.verdict(said) == "stored"
+    assert await shop.hooks.fate(said) == "stored"
     await shop.spine.advance(60)
     await shop.spine.sweep()
     answer = await shop.pay(kind)
@@ -91,7 +91,7 @@ async def test_a_claim_is_swept_that_left_an_open_proof(shop: Shop, kind: str) -
 async def test_a_worker_is_killed_between_the_answer_and_its_settlement(shop: Shop, kind: str) -> None:
     worker: list[Any] = []
 
-    def watch(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def watch(_number: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_server" and b"json_to_recordset" in data:
             os.kill(worker[0].pid, signal.SIGKILL)
             return "cut"

@@ -19,7 +19,7 @@ from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["kill_worker"])
@@ -38,7 +38,7 @@ async def test_hazard_1_a_worker_frozen_before_its_first_byte(spine: Spine, kind
     frozen = asyncio.Event()
     pid = 0
 
-    def freeze(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def freeze(_number: int, direction: Direction, data: bytes) -> ProxyAction:
         if pid and direction == "to_client" and b"/payments" in data and not frozen.is_set():
             os.kill(pid, signal.SIGSTOP)
             frozen.set()
@@ -78,7 +78,7 @@ async def test_daemons_on_a_line_that_breaks_all_the_time(spine: Spine, seed: in
     chance = random.Random(seed)
     broken, cuts = True, 0
 
-    def cut(_number: int, _direction: Direction, _data: bytes) -> ProxyVerdict:
+    def cut(_number: int, _direction: Direction, _data: bytes) -> ProxyAction:
         nonlocal cuts
         if not broken or chance.random() > 0.01:
             return "pass"

@@ -19,7 +19,7 @@ from fix_line import target, through
 from fix_spine import Spine, catalogue
 
 from idem.decisions import Replay
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 RUNS = int(os.environ.get("IDEM_KILL_RUNS", "6" if layers.thorough() else "2"))
 POINTS = ("claimed", "left", "acted", "answered", "settling")
@@ -46,7 +46,7 @@ async def proxies(spine: Spine, killer: Killer, point: str, run: int) -> AsyncIt
     """A proxy in front of the database and one in front of the bank, which kill at `point`."""
     settling: set[int] = set()
 
-    def watch_database(number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def watch_database(number: int, direction: Direction, data: bytes) -> ProxyAction:
         if point == "claimed" and direction == "to_client" and b"/payments" in data:
             killer.kill()  # committed, and its answer never arrives
             return "cut"
@@ -61,7 +61,7 @@ async def proxies(spine: Spine, killer: Killer, point: str, run: int) -> AsyncIt
                 return "cut"
         return "pass"
 
-    def after_bank(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def after_bank(_number: int, direction: Direction, data: bytes) -> ProxyAction:
         if point == "left" and direction == "to_server" and b"POST /payments" in data:
             killer.kill()
         if point == "answered" and direction == "to_client" and b"HTTP/1.1" in data:

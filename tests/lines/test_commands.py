@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from idem.cli.doctor import examination
 from idem.migrations import runner, sessions, silence
 from idem.migrations.runner import MigrationError
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 GUARD = 60.0
 """Seconds, generous: what hangs is found by it."""
@@ -27,7 +27,7 @@ class Silent:
         self._first_only = first_only
         self.silent: set[int] = set()
 
-    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_server" and self._statement in data and not (self._first_only and self.silent):
             self.silent.add(number)
         return "swallow" if direction == "to_client" and number in self.silent else "pass"

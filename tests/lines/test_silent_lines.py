@@ -19,7 +19,7 @@ from fix_line import target, through
 from fix_spine import catalogue
 from fix_waiting import until
 
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 PATIENCE = 90.0
 """Seconds, generous: a process that hangs is found by it. The bounds below are a few seconds long."""
@@ -37,7 +37,7 @@ class Hold:
         self._listener: int | None = None
         self.held = 0
 
-    async def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    async def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_server" and b"LISTEN idem" in data:
             self._listener = number
         if not self._only_listener or number == self._listener:

@@ -15,7 +15,7 @@ from fix_processes import started
 
 from idem.cli.base import start_checks
 from idem.outbox.database.address import Address
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 PATIENCE = 60.0
 
@@ -30,7 +30,7 @@ def worker(desk: Desk, url: str, wait: float = 30) -> AbstractAsyncContextManage
 async def test_a_line_that_is_cut_at_any_connection_of_the_start_does_not_end_it(desk: Desk, number: int) -> None:
     cut: list[int] = []
 
-    def watch(connection: int, direction: Direction, _data: bytes) -> ProxyVerdict:
+    def watch(connection: int, direction: Direction, _data: bytes) -> ProxyAction:
         if connection == number and direction == "to_client" and not cut:
             cut.append(connection)
             return "cut"

@@ -187,13 +187,13 @@ class World(Tables):
         same, other = Succeeded(row["provider_reference"]), Refused("pay_other")
         if row["outcome"] == "refused":
             same, other = Refused(row["provider_reference"]), Succeeded("pay_other")
-        verdicts = []
+        fates = []
         terms = self.catalogue.require(row["operation"])
         for proof in (same, other):
             found = StoredProof(uuid4(), "webhook", proof, Answer(201, b'{"again": true}'))
             told = Evidence("webhook", "webhook", name(proof))
-            verdicts.append(await self.run(apply, row["row"], found, told, terms))
-        return tuple(verdicts)
+            fates.append(await self.run(apply, row["row"], found, told, terms))
+        return tuple(fates)
 
 
 def _nth(key: str, nth: int) -> Callable[[Received], bool]:

@@ -12,7 +12,7 @@ from fix_line import target, through
 from fix_spine import Spine, catalogue
 from producers.application import Application, synced
 
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 RUNS = int(os.environ.get("IDEM_KILL_RUNS", "6" if layers.thorough() else "2"))
 FREEZE = b"decode(i.body, 'base64')"
@@ -30,7 +30,7 @@ class Watch:
         self.committing: set[int] = set()
         self.freezing: set[int] = set()
 
-    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def __call__(self, number: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_server":
             if FREEZE in data:
                 self.freezing.add(number)
@@ -47,7 +47,7 @@ class Watch:
             return self.kill()
         return "pass"
 
-    def kill(self) -> ProxyVerdict:
+    def kill(self) -> ProxyAction:
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
             self.pid = 0

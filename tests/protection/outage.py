@@ -25,7 +25,7 @@ from fix_sql import driven, query
 from sqlalchemy import create_engine
 
 from idem.testing.bank import read_log
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 PROVIDER = Path(__file__).with_name("outage_provider.toml").read_text()
 SETTINGS = """
@@ -76,7 +76,7 @@ class Line:
     mute: bool = False
     sent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def __call__(self, _: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def __call__(self, _: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_client":
             return "swallow" if self.mute else "pass"
         if data.startswith(b"POST") and (key := re.search(rb"idempotency-key: (\S+)", data, re.IGNORECASE)):

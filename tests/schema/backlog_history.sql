@@ -33,7 +33,7 @@ SELECT public.id(n, 1), public.id(n, 2), 1, 0, public.id(n, 4), 'accept', 'accep
 INSERT INTO idem.events (id, aggregateid, number, type, payload, created_at)
 SELECT public.id(n, 16 + number), public.id(n, 1), number, 'completed', '{}', public.made(n)
   FROM generate_series(96000, 130000) AS n, generate_series(1, 3) AS number;
-INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id, outbox_id, received_at, reference,
+INSERT INTO idem.webhook_events (id, provider, account, event_id, fate, intent_id, outbox_id, received_at, reference,
                                  retry_at)
 SELECT public.id(n, 5), 'p' || n % 5, 'a' || n % 2, 'evt_' || n,
        CASE WHEN n <= 38000 THEN 'unmatched' WHEN n <= 40000 THEN 'hint' ELSE 'applied' END, public.id(n, 1),

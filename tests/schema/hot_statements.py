@@ -151,10 +151,10 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "key_ttl": 86400.0, "patience": 3600.0, "replay_window": 0, "marks_start": False, "traceparent": None,
         "may_create": True, "refuse_after_expiry": False, "count": False,
     }  # fmt: skip
-    event = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'unmatched' ORDER BY id LIMIT 1")[0]
+    event = ids("SELECT id FROM idem.webhook_events WHERE fate = 'unmatched' ORDER BY id LIMIT 1")[0]
     hook = {"provider": "p0", "account": "a0", "event": "evt_110000", "type": "payment.succeeded",
-            "reference": "pay_110000", "verdict": "unmatched", "place": 0, "out_of_time": False}  # fmt: skip
-    hint = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'hint' ORDER BY id LIMIT 1")[0]
+            "reference": "pay_110000", "fate": "unmatched", "place": 0, "out_of_time": False}  # fmt: skip
+    hint = ids("SELECT id FROM idem.webhook_events WHERE fate = 'hint' ORDER BY id LIMIT 1")[0]
     request = {"method": "POST", "path": "/", "headers": {}, "body": "", "label": "l"}
     frozen = [
         {"id": str(row_id), "intent_id": str(of), **request}
@@ -215,12 +215,12 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "stored.PROOFS_OF_A_ROW": {"id": gone},
         "stored.DUE_REDRIVES": {"limit": BATCH, "operations": ["pay"], "providers": ["p0"]},
         "retries.CLAIM_EVENTS": {"providers": ["p0", "p1"], "limit": BATCH, "lease": 60.0},
-        "waiting_events.STILL_WAITS": {"id": event, "verdict": "unmatched", "tries": 0},
+        "waiting_events.STILL_WAITS": {"id": event, "fate": "unmatched", "tries": 0},
         "waiting_events.FAILED": {"id": event, "again": 4.0},
         "waiting_events.CLOSE": {"id": event, "how": "applied"},
         "fetch_claim.CLAIM_HINTS": {**LANE, "limit": BATCH, "lease": 60.0},
         "fetch_claim.PUT_OFF": {"id": hint, "tries": 1, "again": 4.0, "counts": True, "absences": 1},
-        "fetch_claim.HINT_ENDED": {"id": hint, "verdict": "agrees"}, "fetch_claim.HINT_IS_EARLY": {"id": hint},
+        "fetch_claim.HINT_ENDED": {"id": hint, "fate": "agrees"}, "fetch_claim.HINT_IS_EARLY": {"id": hint},
         "hints.KEEP": {"id": uuid4(), "row": row, "reference": "pay_x"}, "hints.DROP": {"id": proof},
         "hints.WAS_EMITTED": {"id": uuid4(), "intent": old[0], "event": "evt_1"},
         "hints.ENDED_WITH": {"intent": old[0]}, "hints.ANSWERED": {"id": event, "intent": old[0]},
@@ -231,7 +231,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "ingest.IS_KNOWN": hook, "ingest.INSERT_EVENT": {**hook, "event": "evt_new"},
         "ingest.CONFIRM": hook,
         "ingest.INSERT_BODY": {"id": uuid4(), "headers": "{}", "body": b"{}"},
-        "ingest.DECIDE": {"id": event, "verdict": "applied", "intent": intent, "row": row, "failed": False,
+        "ingest.DECIDE": {"id": event, "fate": "applied", "intent": intent, "row": row, "failed": False,
                           "again": None},
         "matching.BY_KEY": {**hook, "key": uuid4()}, "matching.BY_REFERENCE": {**hook, "reference": "pay_110000"},
         "applying.IS_STORED": {"id": proof},

@@ -56,7 +56,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
         "kind": "report",
     },
     "events": {"id": ROW, "aggregateid": INTENT, "number": 1, "type": "completed", "payload": "{}"},
-    "webhook_events": {"id": ROW, "provider": "p", "account": "a", "event_id": "evt", "verdict": "applied"},
+    "webhook_events": {"id": ROW, "provider": "p", "account": "a", "event_id": "evt", "fate": "applied"},
     "webhook_bodies": {"webhook_event_id": ROW, "headers": "{}", "body": b"{}"},
     "dead_letters": {"id": ROW, "intent_id": INTENT, "reason": "conflict"},
     "lanes": {"provider": "p", "account": "a"},

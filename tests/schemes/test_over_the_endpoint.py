@@ -142,14 +142,12 @@ async def test_genuine_is_applied_and_other_is_401(case: Case, desk: Desk, confi
             assert taken.status_code == 200, taken.text
         assert (await desk.state(intent))[0] == "completed"
         stored = await events(desk)
-        assert ("applied" in [verdict for _, verdict in stored]) and len(stored) == (
-            2 if case.name == "gocardless" else 1
-        )
+        assert ("applied" in [fate for _, fate in stored]) and len(stored) == (2 if case.name == "gocardless" else 1)
 
 
 async def events(desk: Desk) -> list[tuple[str, str]]:
-    rows = await desk.spine.all("SELECT event_id, verdict FROM idem.webhook_events ORDER BY event_id")
-    return [(row["event_id"], row["verdict"]) for row in rows]
+    rows = await desk.spine.all("SELECT event_id, fate FROM idem.webhook_events ORDER BY event_id")
+    return [(row["event_id"], row["fate"]) for row in rows]
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.in_body], ids=lambda case: case.name)

@@ -34,18 +34,18 @@ async def test_the_event_of_the_cancelled_object_refuses_nothing(spine: Spine) -
         intent, old = await cancelled(spine)
         await hooks.change()
         refusal = event(old, "declined", "pay_old")
-        assert await hooks.verdict(refusal, "evt_1") == "noted"
+        assert await hooks.fate(refusal, "evt_1") == "noted"
         assert (await spine.row(intent))["status"] == "held"
         await sent_anew(spine, "act_then_drop")
         row = await spine.row(intent)
         assert (row["status"], row["generation"]) == ("unknown", 2)
-        assert await hooks.verdict(refusal, "evt_2") == "noted"
+        assert await hooks.fate(refusal, "evt_2") == "noted"
         assert (await spine.row(intent))["status"] == "unknown"
-        assert await hooks.verdict(event(row["provider_key"], "succeeded", "pay_new"), "evt_3") == "applied"
+        assert await hooks.fate(event(row["provider_key"], "succeeded", "pay_new"), "evt_3") == "applied"
         assert isinstance(spine.accept(), Replay)
-        assert await hooks.verdict(refusal, "evt_4") == "noted"
+        assert await hooks.fate(refusal, "evt_4") == "noted"
         assert await spine.letters(intent) == []
-        assert await hooks.verdict(event(old, "succeeded", "pay_old"), "evt_5") == "conflict", "two of them: told"
+        assert await hooks.fate(event(old, "succeeded", "pay_old"), "evt_5") == "conflict", "two of them: told"
     assert await spine.letters(intent) == ["possible_duplicate"]
 
 

@@ -113,7 +113,7 @@ async def test_what_is_fetched_while_a_cancel_may_still_arrive_is_not_believed(s
     row = await spine.row(intent)
     assert (row["status"], row["cancel_sent"]) == ("unknown", True)
     await hooks.change()
-    assert await hooks.verdict(event(row["provider_key"], reference=payment)) == "hint"
+    assert await hooks.fate(event(row["provider_key"], reference=payment)) == "hint"
     await spine.reconcile()
     assert await spine.row_if_any(intent) is not None, "the cancel may arrive now, and void what is shown"
     await spine.reconcile(after=KEYED.flight_limit * 2)

@@ -14,7 +14,7 @@ from fix_waiting import until
 from settling.shop import sends
 
 from idem.outcomes import Ambiguous
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 PROMISED, SOON = 3600, 6.0
 """Seconds: what the provider promised of this row, and how much of it is left when a send is allowed."""
@@ -44,7 +44,7 @@ async def test_what_was_allowed_is_not_sent_when_the_process_goes_on_after_the_m
     """The first send of a row that is doubted, and a replay; its lease still runs, so that alone keeps nothing back."""
     spine, stopped, process = desk.spine, asyncio.Event(), None
 
-    def stop(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def stop(_number: int, direction: Direction, data: bytes) -> ProxyAction:
         # The answer of the claim or the claim is the first one with the request in it. It is committed by then.
         if process is not None and direction == "to_client" and b"/payments" in data and not stopped.is_set():
             os.kill(process.pid, signal.SIGSTOP)

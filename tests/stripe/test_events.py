@@ -35,7 +35,7 @@ async def test_a_lost_answer_is_settled_by_its_events(hooked: Shop) -> None:
     kept = await hooked.told(3)
     await hooked.comes_to(intent, "completed")
     assert await hooked.end(intent) == ("succeeded", hooked.objects()[0])
-    assert {each["type"]: each["verdict"] for each in kept}["charge.succeeded"] == "ignored"
+    assert {each["type"]: each["fate"] for each in kept}["charge.succeeded"] == "ignored"
     assert (len(hooked.objects()), hooked.sends()) == (1, 1)
     assert await hooked.letters(intent) == []
 
@@ -148,7 +148,7 @@ async def test_an_event_of_another_program_is_nobodys_here(hooked: Shop) -> None
     wanted: Any = {"amount": 900, "currency": "eur", "payment_method": "pm_card_visa", "confirm": True}
     key: Any = {"idempotency_key": "0b5f9b7e-2f3a-4c1d-9e4f-112233445566"}
     await hooked.by_hand(lambda sdk: sdk.v1.payment_intents.create(wanted, key))
-    kept = {each["type"]: each["verdict"] for each in await hooked.told(3)}
+    kept = {each["type"]: each["fate"] for each in await hooked.told(3)}
     assert kept.pop("payment_intent.created") == "ignored"
     assert kept and set(kept.values()) == {"foreign"}
 

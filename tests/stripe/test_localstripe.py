@@ -51,6 +51,4 @@ async def test_its_signed_webhooks_settle_what_lost_its_answer(database: Databas
             await until(lambda: len(query(db_url, succeeded)) == 4)
         assert (line.cut, len(await local.all("payment_intents"))) == (4, 4)
         assert query(db_url, "SELECT count(*) FROM idem.evidence WHERE source = 'reconciler'") == [(0,)]
-        assert query(db_url, "SELECT count(*) FROM idem.webhook_events WHERE verdict IN ('applied', 'stored')") == [
-            (4,)
-        ]
+        assert query(db_url, "SELECT count(*) FROM idem.webhook_events WHERE fate IN ('applied', 'stored')") == [(4,)]

@@ -63,7 +63,7 @@ ABOUT = (
     " SELECT gen_random_uuid(), 'o', %(i)s, 1",
     "INSERT INTO idem.dead_letters (intent_id, reason, resolved_at, resolution, resolved_by)"
     " VALUES (%(i)s, 'too_late', now(), 'closed', 'anna')",
-    "WITH e AS (INSERT INTO idem.webhook_events (provider, account, event_id, verdict, intent_id)"
+    "WITH e AS (INSERT INTO idem.webhook_events (provider, account, event_id, fate, intent_id)"
     " VALUES ('p', 'a', gen_random_uuid()::text, 'stored', %(i)s) RETURNING id),"
     " d AS (INSERT INTO idem.dead_letters (webhook_event_id, reason, resolved_at, resolution, resolved_by)"
     " SELECT id, 'unmatched_webhook', now(), 'discarded', 'anna' FROM e)"

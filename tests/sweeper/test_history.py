@@ -92,7 +92,7 @@ async def test_webhooks_go_after_their_retention(rows: Any) -> None:
     await rows.made_ago(500)
     for name, intent in (("s", settled), ("l", lettered), ("u", unsettled), ("foreign", None), ("unmatched", None)):
         await rows.execute(
-            "WITH e AS (INSERT INTO idem.webhook_events (provider, account, event_id, verdict, intent_id, received_at)"
+            "WITH e AS (INSERT INTO idem.webhook_events (provider, account, event_id, fate, intent_id, received_at)"
             " VALUES ('p', 'a', %(e)s, 'stored', %(i)s, now() - interval '500 days') RETURNING id)"
             " INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body, received_at)"
             " SELECT id, '{}', '', now() - interval '500 days' FROM e", e=name, i=intent,

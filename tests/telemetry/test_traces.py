@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.operator import confirmation
 from idem.outbox.providers import tracing
-from idem.testing.proxy import Direction, Proxy, ProxyVerdict
+from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 SENT = re.compile(rb"(GET|POST) [^\r]*\r\n(?:[^\r]+\r\n)*?traceparent: ([^\r]+)\r\n", re.IGNORECASE)
@@ -27,7 +27,7 @@ async def watched(spine: Spine) -> AsyncIterator[list[bytes]]:
     """The bank behind a proxy; what was sent to it."""
     sent: list[bytes] = []
 
-    def watch(_number: int, direction: Direction, data: bytes) -> ProxyVerdict:
+    def watch(_number: int, direction: Direction, data: bytes) -> ProxyAction:
         if direction == "to_server":
             sent.append(data)
         return "pass"
@@ -72,7 +72,7 @@ async def test_asking_about_a_hint_carries_it_too(desk: Desk) -> None:
             intent = spine.accepted(traceparent=TRACE)
             await spine.work()
             reference = spine.bank.log.payments()[-1].id
-            assert await hooks.verdict(event(await hooks.key(intent), reference=reference)) == "hint"
+            assert await hooks.fate(event(await hooks.key(intent), reference=reference)) == "hint"
             sent.clear()
             assert (await spine.reconcile()).events == 1
     assert sent and traces(sent) == [(b"GET", TRACE.encode())] * len(sent)

@@ -50,7 +50,7 @@ async def test_an_unknown_call_is_settled_with_the_operations_own_answer(hooks: 
     assert await answer(hooks, intent) == (201, {"intent": str(intent), "payment": "pay_1", "status": "succeeded"})
     assert await hooks.transitions(intent) == [WORKER, WEBHOOK]
     kept = await hooks.kept()
-    assert (kept["intent_id"], kept["verdict"], kept["retry_at"]) == (intent, "applied", None)
+    assert (kept["intent_id"], kept["fate"], kept["retry_at"]) == (intent, "applied", None)
     seen = await hooks.spine.one(
         "SELECT details, provider_reference FROM idem.evidence WHERE intent_id = %(i)s AND source = 'webhook'", i=intent
     )
@@ -59,7 +59,7 @@ async def test_an_unknown_call_is_settled_with_the_operations_own_answer(hooks: 
 
 async def test_a_refusal_is_an_answer_too(hooks: Hooks) -> None:
     intent = await hooks.desk.unknown("k")
-    assert await hooks.verdict(event(await hooks.key(intent), "declined")) == "applied"
+    assert await hooks.fate(event(await hooks.key(intent), "declined")) == "applied"
     assert (await answer(hooks, intent))[0] == 402
 
 
@@ -67,8 +67,8 @@ async def test_hazard_52_pending_is_a_proof_of_existence_whatever_the_state(hook
     """A call at rest, and one that waits in the queue: neither is sent again."""
     held = await hooks.desk.held("k1")
     queued = await hooks.desk.after("k2", NotExecuted("transport"))
-    assert await hooks.verdict(event(await hooks.key(held), "processing", "pay_1"), "evt_1") == "applied"
-    assert await hooks.verdict(event(await hooks.key(queued), "processing", "pay_2"), "evt_2") == "applied"
+    assert await hooks.fate(event(await hooks.key(held), "processing", "pay_1"), "evt_1") == "applied"
+    assert await hooks.fate(event(await hooks.key(queued), "processing", "pay_2"), "evt_2") == "applied"
     assert await hooks.desk.state(held) == await hooks.desk.state(queued) == ("in_progress", "awaiting")
     await hooks.spine.work(after=120)
     assert hooks.spine.effects() == 0
@@ -79,8 +79,8 @@ async def test_hazard_3_a_late_proof_settles_what_is_at_rest_or_queued(hooks: Ho
     """The attempt before was said not to have happened; the provider knows better."""
     held = await hooks.desk.held("k1")
     queued = await hooks.desk.after("k2", NotExecuted("transport"))
-    assert await hooks.verdict(event(await hooks.key(held), reference="pay_1"), "evt_1") == "applied"
-    assert await hooks.verdict(event(await hooks.key(queued), reference="pay_2"), "evt_2") == "applied"
+    assert await hooks.fate(event(await hooks.key(held), reference="pay_1"), "evt_1") == "applied"
+    assert await hooks.fate(event(await hooks.key(queued), reference="pay_2"), "evt_2") == "applied"
     assert await hooks.desk.state(held) == await hooks.desk.state(queued) == DONE
     assert await hooks.spine.events(held) == ["rested", "corrected"]
     assert await hooks.spine.work() is not None
@@ -101,7 +101,7 @@ async def test_hazard_3_an_early_event_is_folded_by_whoever_ends_the_claim(hooks
 async def test_an_early_event_that_the_call_contradicts_leaves_it_unknown(hooks: Hooks) -> None:
     intent = await hooks.desk.pending("k")
     claimed = await hooks.desk.claim()
-    assert await hooks.verdict(event(await hooks.key(intent))) == "stored"
+    assert await hooks.fate(event(await hooks.key(intent))) == "stored"
     await hooks.desk.settle(claimed, Refused("pay_1"))
     await hooks.expect(intent, ("unknown", "unknown"), letters=["conflict"])
 
@@ -117,7 +117,7 @@ async def test_hazard_53_a_proof_beside_a_locked_row_is_seen_by_the_claim(hooks:
     )
     with callers_transaction(hooks) as connection:
         assert isinstance(await asyncio.to_thread(accept, hooks, connection, "k"), Retrying)
-        assert await hooks.verdict(event(await hooks.key(intent))) == "stored"
+        assert await hooks.fate(event(await hooks.key(intent))) == "stored"
     assert await hooks.desk.state(intent) == ("in_progress", "pending")
     await hooks.spine.work()
     assert hooks.spine.effects() == 0
@@ -129,10 +129,10 @@ async def test_hazard_57_an_event_about_a_step_that_is_done_is_only_compared(hoo
     """Neither a repetition nor an earlier status changes what was answered."""
     intent = await hooks.desk.unknown("k")
     key = await hooks.key(intent)
-    assert await hooks.verdict(event(key), "evt_1") == "applied"
+    assert await hooks.fate(event(key), "evt_1") == "applied"
     before = await answer(hooks, intent)
-    assert await hooks.verdict(event(key), "evt_2") == "agrees"
-    assert await hooks.verdict(event(key, "processing"), "evt_3") == "agrees"
+    assert await hooks.fate(event(key), "evt_2") == "agrees"
+    assert await hooks.fate(event(key, "processing"), "evt_3") == "agrees"
     assert await answer(hooks, intent) == before
     assert await hooks.spine.letters(intent) == []
 
@@ -140,10 +140,10 @@ async def test_hazard_57_an_event_about_a_step_that_is_done_is_only_compared(hoo
 async def test_ib_112_a_later_contradiction_opens_a_conflict_and_changes_no_answer(hooks: Hooks) -> None:
     intent = await hooks.desk.unknown("k")
     key = await hooks.key(intent)
-    await hooks.verdict(event(key), "evt_1")
+    await hooks.fate(event(key), "evt_1")
     before = await answer(hooks, intent)
-    assert await hooks.verdict(event(key, "declined"), "evt_2") == "conflict"
-    assert await hooks.verdict(event(key, reference="pay_2"), "evt_3") == "conflict"
+    assert await hooks.fate(event(key, "declined"), "evt_2") == "conflict"
+    assert await hooks.fate(event(key, reference="pay_2"), "evt_3") == "conflict"
     assert await answer(hooks, intent) == before
     assert await hooks.spine.letters(intent) == ["conflict", "possible_duplicate"]
 
@@ -154,7 +154,7 @@ async def test_ib_113_the_order_of_events_does_not_matter(hooks: Hooks, order: t
     intent = await hooks.desk.unknown("k")
     for number, status in enumerate(order):
         content = event(await hooks.key(intent), status) | {"timestamp": "2026-11-28T10:00:00Z"}
-        assert await hooks.verdict(content, f"evt_{number}") in ("applied", "agrees")
+        assert await hooks.fate(content, f"evt_{number}") in ("applied", "agrees")
     await hooks.expect(intent, DONE, letters=[])
 
 
@@ -162,7 +162,7 @@ async def test_hazard_18_another_accounts_secret_touches_nothing(hooks: Hooks) -
     """A validly signed event that carries our key and our reference, from an account that is not the row's."""
     intent = await hooks.desk.awaiting("k")
     content = event(await hooks.key(intent), "declined", "pay_9")
-    assert await hooks.verdict(content, key=OTHERS) == "unmatched"
+    assert await hooks.fate(content, key=OTHERS) == "unmatched"
     await hooks.spine.reconcile()
     assert await hooks.desk.state(intent) == ("in_progress", "awaiting")
     assert (await hooks.kept())["account"] == "other"
@@ -180,34 +180,34 @@ async def test_a_proof_needs_the_reference_that_the_contract_promises(hooks: Hoo
     intent = await hooks.desk.unknown("k")
     content = event(await hooks.key(intent))
     del content["data"]["id"]
-    assert await hooks.verdict(content) == "noted"
+    assert await hooks.fate(content) == "noted"
 
 
 async def test_matched_by_the_providers_reference_alone(hooks: Hooks) -> None:
     """What the provider has accepted is known by its reference; our key need not be in the event."""
     intent = await hooks.desk.awaiting("k")
-    assert await hooks.verdict(event(None, reference="pay_9")) == "applied"
+    assert await hooks.fate(event(None, reference="pay_9")) == "applied"
     assert await hooks.desk.state(intent) == DONE
 
 
 async def test_a_reference_that_two_calls_share_settles_neither(hooks: Hooks) -> None:
     first, second = await hooks.desk.awaiting("k1"), await hooks.desk.awaiting("k2")
-    assert await hooks.verdict(event(None, reference="pay_9"), "evt_1") == "unmatched"
+    assert await hooks.fate(event(None, reference="pay_9"), "evt_1") == "unmatched"
     assert (await hooks.desk.state(first))[0] == (await hooks.desk.state(second))[0] == "in_progress"
-    assert await hooks.verdict(event(await hooks.key(second), reference="pay_9"), "evt_2") == "applied"
+    assert await hooks.fate(event(await hooks.key(second), reference="pay_9"), "evt_2") == "applied"
 
 
 async def test_a_key_that_was_used_anew_after_its_end(hooks: Hooks) -> None:
     """The derived provider key is the same: the event's reference says which of the two is meant."""
     old = await hooks.desk.unknown("k")
-    await hooks.verdict(event(await hooks.key(old)), "evt_1")
+    await hooks.fate(event(await hooks.key(old)), "evt_1")
     await hooks.spine.execute(
         "UPDATE idem.idempotency_keys SET state = 'expired', response_status = NULL, response_headers = NULL,"
         " response_body = NULL; DELETE FROM idem.idempotency_keys"
     )
     new = await hooks.desk.unknown("k")
     assert await hooks.key(new) == await hooks.key(old)
-    assert await hooks.verdict(event(await hooks.key(old)), "evt_2") == "agrees"
+    assert await hooks.fate(event(await hooks.key(old)), "evt_2") == "agrees"
     assert await hooks.desk.state(new) == ("unknown", "unknown")
     await hooks.tell(new, "applied", reference="pay_2", stands=DONE, id="evt_3")
 
@@ -218,7 +218,7 @@ async def test_ib_110_an_event_before_the_commit_is_applied_within_a_tick(hooks:
         accepted = await asyncio.to_thread(accept, hooks, connection, "k")
         assert isinstance(accepted, Accepted)
         row = connection.exec_driver_sql("SELECT provider_key::text FROM idem.outbox").one()
-        assert await hooks.verdict(event(row[0])) == "unmatched"
+        assert await hooks.fate(event(row[0])) == "unmatched"
         await asyncio.sleep(1.1)
         assert (await hooks.spine.reconcile()).events == 0
         await asyncio.sleep(1.1)
@@ -228,14 +228,14 @@ async def test_ib_110_an_event_before_the_commit_is_applied_within_a_tick(hooks:
             break
         await asyncio.sleep(0.1)
     assert await hooks.desk.state(accepted.intent_id) == DONE
-    assert (await hooks.kept())["verdict"] == "applied"
+    assert (await hooks.kept())["fate"] == "applied"
     await hooks.spine.work()
     assert hooks.spine.effects() == 0
 
 
 async def test_hazard_31_an_unmatched_event_is_due_when_its_reference_is_written(hooks: Hooks) -> None:
     """Not by time alone: however long it has waited, and wherever the reference comes from."""
-    assert await hooks.verdict(event(None, reference="pay_9")) == "unmatched"
+    assert await hooks.fate(event(None, reference="pay_9")) == "unmatched"
     await hooks.spine.execute(
         "UPDATE idem.webhook_events SET received_at = received_at - interval '2 days', retry_at = NULL"
     )
@@ -246,14 +246,14 @@ async def test_hazard_31_an_unmatched_event_is_due_when_its_reference_is_written
 
 
 async def test_an_unmatched_event_is_looked_at_less_and_less_often(hooks: Hooks) -> None:
-    await hooks.verdict(event(None))
+    await hooks.fate(event(None))
     left = "SELECT extract(epoch FROM retry_at - statement_timestamp())::float8 AS left FROM idem.webhook_events"
     for age, least, most in ((0, 0, 1.1), (100, 24, 27), (80000, 3598, 3601), (86300, 99, 102)):
         assert least <= await looked_at(hooks, age, left) <= most
-    assert (await hooks.kept())["verdict"] == "unmatched"
+    assert (await hooks.kept())["fate"] == "unmatched"
     # Past its horizon it is nobody's here, as far as can be told: once more, then only with its reference.
     assert 86300 <= await looked_at(hooks, 90000, left) <= 86401
-    assert (await hooks.kept())["verdict"] == "foreign"
+    assert (await hooks.kept())["fate"] == "foreign"
     assert await looked_at(hooks, 180000, left) is None
 
 
@@ -278,8 +278,8 @@ async def test_hazard_31_what_cannot_be_applied_is_kept_and_tried_again(desk: De
     """Answered 2xx, visible to the claim, and a person is called after the third failure."""
     intent = await desk.unknown("k")
     await hooks.spine.execute(BREAK)
-    assert await hooks.verdict(event(await hooks.key(intent))) == "deferred"
-    assert await hooks.verdict(event(await hooks.key(intent))) == "duplicate"
+    assert await hooks.fate(event(await hooks.key(intent))) == "deferred"
+    assert await hooks.fate(event(await hooks.key(intent))) == "duplicate"
     assert (await hooks.kept())["tries"] == 1
     assert len(await hooks.spine.all("SELECT 1 FROM idem.proofs")) == 1
     for tries in (2, 3):
@@ -292,7 +292,7 @@ async def test_hazard_31_what_cannot_be_applied_is_kept_and_tried_again(desk: De
     await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
     await hooks.spine.reconcile()
     await desk.spine.expect(intent, state="completed", status=None, letters=[], proofs=0)
-    assert (await hooks.kept())["verdict"] in ("applied", "agrees")
+    assert (await hooks.kept())["fate"] in ("applied", "agrees")
     assert (await hooks.transitions(intent)).count(WEBHOOK) == 1
 
 

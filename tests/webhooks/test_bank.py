@@ -35,17 +35,17 @@ class Line:
     def spine(self) -> Spine:
         return self.desk.spine
 
-    async def events(self, count: int, *verdicts: str) -> list[dict[str, Any]]:
+    async def events(self, count: int, *fates: str) -> list[dict[str, Any]]:
         """The stored events, once there are so many."""
         kept: list[dict[str, Any]] = []
 
         async def come() -> bool:
-            kept[:] = await self.spine.all("SELECT event_id, verdict FROM idem.webhook_events ORDER BY id")
+            kept[:] = await self.spine.all("SELECT event_id, fate FROM idem.webhook_events ORDER BY id")
             return len(kept) >= count
 
         await until(come)
-        if verdicts:
-            assert sorted(each["verdict"] for each in kept) == sorted(verdicts), kept
+        if fates:
+            assert sorted(each["fate"] for each in kept) == sorted(fates), kept
         return kept
 
 

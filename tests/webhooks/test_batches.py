@@ -49,15 +49,15 @@ async def test_each_event_of_a_batch_does_what_it_says(hooks: Hooks, batching: H
     assert answer.status_code == 200
     assert answer.json() == {
         "events": [
-            {"event": "ev_1", "verdict": "applied"},
-            {"event": "ev_2", "verdict": "applied"},
-            {"event": "ev_3", "verdict": "unmatched"},
+            {"event": "ev_1", "fate": "applied"},
+            {"event": "ev_2", "fate": "applied"},
+            {"event": "ev_3", "fate": "unmatched"},
         ]
     }
     assert await hooks.desk.state(first) == await hooks.desk.state(second) == ("completed", None)
     assert (await hooks.spine.key(second))["response_status"] == 402
     again = await batching.send(content, "msg_2")
-    assert {each["verdict"] for each in again.json()["events"]} == {"duplicate"}
+    assert {each["fate"] for each in again.json()["events"]} == {"duplicate"}
     # What is kept of each says that event alone, and everything around the list.
     kept = await hooks.spine.all("SELECT body FROM idem.webhook_bodies ORDER BY webhook_event_id")
     for number, row in enumerate(kept):
@@ -70,7 +70,7 @@ async def test_an_event_of_a_batch_that_waited_is_read_again(hooks: Hooks, batch
     assert (await batching.send(content)).status_code == 200
     intent = await hooks.desk.awaiting("k")
     assert (await hooks.spine.reconcile()).events == 1
-    await hooks.expect(intent, ("completed", None), verdict="applied", id="ev_2")
+    await hooks.expect(intent, ("completed", None), fate="applied", id="ev_2")
 
 
 async def test_a_failure_in_the_middle_is_503_and_the_repetition_is_deduplicated(hooks: Hooks, batching: Hooks) -> None:
@@ -88,7 +88,7 @@ async def test_a_failure_in_the_middle_is_503_and_the_repetition_is_deduplicated
     assert await hooks.desk.state(second) == ("unknown", "unknown")
     await hooks.spine.execute("DROP TRIGGER fail ON idem.webhook_events")
     answer = await batching.send(content)
-    assert [each["verdict"] for each in answer.json()["events"]] == ["duplicate", "applied"]
+    assert [each["fate"] for each in answer.json()["events"]] == ["duplicate", "applied"]
     assert await hooks.desk.state(second) == ("completed", None)
 
 
@@ -96,7 +96,7 @@ async def test_what_has_no_id_is_left_out_and_the_rest_is_kept(hooks: Hooks, bat
     """The id in the headers is that of the whole delivery, so it tells no event of a batch from another."""
     intent = await hooks.desk.unknown("k")
     answer = await batching.send({"events": [item(None, None), item("ev_2", await hooks.key(intent)), 7]})
-    assert answer.json() == {"event": "ev_2", "verdict": "applied"}
+    assert answer.json() == {"event": "ev_2", "fate": "applied"}
     assert len(await hooks.spine.all("SELECT 1 FROM idem.webhook_events")) == 1
     nothing = await batching.send({"events": [item(None, None), item(None, None)]})
     assert (nothing.status_code, nothing.json()["code"]) == (400, "webhook_unreadable")
@@ -127,10 +127,10 @@ async def test_hazard_40_a_test_event_is_never_a_live_one(hooks: Hooks) -> None:
     intent = await hooks.desk.unknown("k")
     await hooks.change(events=READER.model_copy(update={"when": {"/livemode": True}}))
     content = event(await hooks.key(intent))
-    assert await hooks.verdict(content | {"livemode": False}, "evt_1") == "ignored"
-    assert await hooks.verdict(content, "evt_2") == "ignored"
+    assert await hooks.fate(content | {"livemode": False}, "evt_1") == "ignored"
+    assert await hooks.fate(content, "evt_2") == "ignored"
     assert await hooks.desk.state(intent) == ("unknown", "unknown")
-    assert await hooks.verdict(content | {"livemode": True}, "evt_3") == "applied"
+    assert await hooks.fate(content | {"livemode": True}, "evt_3") == "applied"
 
 
 WRAPPED = WebhookSettings(

@@ -52,8 +52,8 @@ async def test_ib_108_a_time_stamp_of_another_form_is_401(hooks: Hooks, stamp: s
 async def test_ib_107_from_the_future_and_again_later_has_one_effect(hooks: Hooks) -> None:
     """The symmetric tolerance lets a delivery in twice as long; by its id it is known."""
     headers = signed(BODY, "evt_1", at=time.time() + 299)
-    assert (await hooks.post(BODY, headers)).json()["verdict"] == "unmatched"
-    assert (await hooks.post(BODY, headers)).json()["verdict"] == "duplicate"
+    assert (await hooks.post(BODY, headers)).json()["fate"] == "unmatched"
+    assert (await hooks.post(BODY, headers)).json()["fate"] == "duplicate"
     assert await rows(hooks) == 1
 
 
@@ -97,7 +97,7 @@ async def test_a_form_with_the_json_in_its_payload_is_the_same_event(hooks: Hook
     """GitHub's default. The signature is over the form; what is kept is the JSON, which is read again."""
     text = json.dumps(event(None, note="a & b = ü + %"))
     body = urlencode({"payload": text}).encode()
-    assert (await hooks.post(body, signed(body, "evt_form") | FORM)).json()["verdict"] == "unmatched"
+    assert (await hooks.post(body, signed(body, "evt_form") | FORM)).json()["fate"] == "unmatched"
     assert bytes(await hooks.spine.value("SELECT body FROM idem.webhook_bodies")) == text.encode()
     problem(await hooks.post(body, signed(BODY, "evt_form") | FORM), 401, "webhook_unverified")
 
@@ -160,13 +160,13 @@ async def test_signed_and_unreadable_is_400(hooks: Hooks, body: bytes) -> None:
 )
 async def test_ib_117_genuine_and_of_no_use_is_2xx(hooks: Hooks, body: bytes) -> None:
     """A provider switches off an endpoint that refuses what it sends."""
-    assert await hooks.verdict(body) in ("unmatched", "ignored")
+    assert await hooks.fate(body) in ("unmatched", "ignored")
 
 
 async def test_ib_117_an_unknown_type_is_stored_and_changes_nothing(hooks: Hooks) -> None:
     intent = await hooks.desk.unknown("k")
     content = event(await hooks.key(intent)) | {"type": "customer.created"}
-    assert await hooks.verdict(content) == "ignored"
+    assert await hooks.fate(content) == "ignored"
     assert await hooks.desk.state(intent) == ("unknown", "unknown")
     kept = await hooks.kept()
     assert (kept["type"], kept["retry_at"]) == ("customer.created", None)
@@ -189,10 +189,10 @@ async def test_ib_102_without_a_secret_every_event_is_refused(hooks: Hooks) -> N
 
 
 async def test_hazard_75_the_accounts_own_address_takes_only_its_secrets(hooks: Hooks) -> None:
-    assert await hooks.verdict(event(None), "evt_1", path="/webhooks/keyed", key=FIRST) == "unmatched"
-    assert await hooks.verdict(event(None), "evt_2", path="/webhooks/keyed", key=OTHERS) == "unmatched"
-    assert await hooks.verdict(event(None), "evt_3", path="/webhooks/keyed/other", key=OTHERS) == "unmatched"
-    assert await hooks.verdict(event(None), "evt_4", path="/webhooks/keyed/keyed", key=SECOND) == "unmatched"
+    assert await hooks.fate(event(None), "evt_1", path="/webhooks/keyed", key=FIRST) == "unmatched"
+    assert await hooks.fate(event(None), "evt_2", path="/webhooks/keyed", key=OTHERS) == "unmatched"
+    assert await hooks.fate(event(None), "evt_3", path="/webhooks/keyed/other", key=OTHERS) == "unmatched"
+    assert await hooks.fate(event(None), "evt_4", path="/webhooks/keyed/keyed", key=SECOND) == "unmatched"
     problem(await hooks.send(event(None), "evt_5", path="/webhooks/keyed/other", key=FIRST), 401, "webhook_unverified")
     problem(await hooks.send(event(None), "evt_6", path="/webhooks/keyed/keyed", key=OTHERS), 401, "webhook_unverified")
     kept = await hooks.spine.all("SELECT event_id, account FROM idem.webhook_events ORDER BY event_id")
@@ -200,9 +200,9 @@ async def test_hazard_75_the_accounts_own_address_takes_only_its_secrets(hooks: 
 
 
 async def test_hazard_18_an_id_of_two_accounts_is_two_events(hooks: Hooks) -> None:
-    assert await hooks.verdict(event(None), "evt_1", key=FIRST) == "unmatched"
-    assert await hooks.verdict(event(None), "evt_1", key=OTHERS) == "unmatched"
-    assert await hooks.verdict(event(None), "evt_1", key=OTHERS) == "duplicate"
+    assert await hooks.fate(event(None), "evt_1", key=FIRST) == "unmatched"
+    assert await hooks.fate(event(None), "evt_1", key=OTHERS) == "unmatched"
+    assert await hooks.fate(event(None), "evt_1", key=OTHERS) == "duplicate"
 
 
 async def test_ib_097_a_member_twice_does_not_make_the_event_unreadable(hooks: Hooks) -> None:
@@ -212,9 +212,9 @@ async def test_ib_097_a_member_twice_does_not_make_the_event_unreadable(hooks: H
         '{"type":"payment.succeeded", "x":1,"x" :2, '
         '"data":{"id":"pay_1","status":"succ\\u0065eded","idempotency_key":"%s"}}'
     )
-    assert await hooks.verdict((text % await hooks.key(first)).encode(), "evt_1") == "applied"
+    assert await hooks.fate((text % await hooks.key(first)).encode(), "evt_1") == "applied"
     twice = text.replace('"status"', '"status":"succeeded","status"') % await hooks.key(second)
-    assert await hooks.verdict(twice.encode(), "evt_2") == "noted"
+    assert await hooks.fate(twice.encode(), "evt_2") == "noted"
     assert (await hooks.desk.state(second))[0] == "unknown"
 
 
@@ -251,7 +251,7 @@ async def test_a_lock_that_nobody_lets_go_is_503_and_the_event_comes_again(desk:
         async with connection.transaction():
             await connection.execute("LOCK TABLE idem.webhook_bodies IN EXCLUSIVE MODE")
             problem(await hooks.send(event(None)), 503, "store_unavailable")
-        assert await hooks.verdict(event(None)) == "unmatched"
+        assert await hooks.fate(event(None)) == "unmatched"
 
 
 @given(

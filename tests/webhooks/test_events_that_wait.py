@@ -32,11 +32,11 @@ async def test_an_event_that_the_contract_cannot_read_for_a_while_is_not_lost(ho
     """A daemon whose contract takes every delivery for a batch looks at it once: it waits on for its call."""
     spine = hooks.spine
     key = "00000000-0000-8000-8000-000000000000"
-    assert await hooks.verdict(event(key, reference="pay_1")) == "unmatched"
+    assert await hooks.fate(event(key, reference="pay_1")) == "unmatched"
     reading(spine, events=json_pointer.parse("/events"))
     await again(hooks)
     kept = await hooks.kept()
-    assert (kept["verdict"], kept["retry_at"] is not None) == ("unmatched", True)
+    assert (kept["fate"], kept["retry_at"] is not None) == ("unmatched", True)
     await spine.advance(86400 * 5)
     await again(hooks)
     assert await spine.all("SELECT 1 FROM idem.dead_letters") == []
@@ -53,7 +53,7 @@ async def test_who_is_sure_passes_an_event_that_nobody_can_confirm(hooks: Hooks,
     make = {"unknown": acts.unknown, "held": acts.held, "queued": acts.pending}[state]
     act = "cancel" if state == "queued" else "redrive"
     intent = await make("k")
-    assert await hooks.verdict(event(await hooks.key(intent))) == "hint"
+    assert await hooks.fate(event(await hooks.key(intent))) == "hint"
     before = await acts.state(intent)
     with pytest.raises(OperatorRefused, match="an unconfirmed event"):
         await acts.act(act, intent)
@@ -63,7 +63,7 @@ async def test_who_is_sure_passes_an_event_that_nobody_can_confirm(hooks: Hooks,
     assert await acts.state(intent) == done
     assert await spine.all("SELECT 1 FROM idem.proofs") == []
     # It is still asked about: what the provider shows counts.
-    assert (await hooks.kept())["verdict"] == "hint"
+    assert (await hooks.kept())["fate"] == "hint"
     spine.bank.script({"method": "GET"}, ["503"])
     await again(hooks)
     if state != "queued":
@@ -95,7 +95,7 @@ async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hook
     await spine.work(faults=["act_then_drop"])
     await spine.reconcile(after=KEYED.flight_limit + 10)
     await spine.reconcile(after=200)
-    assert await hooks.verdict(event(old, "succeeded", "pay_1")) == "hint"
+    assert await hooks.fate(event(old, "succeeded", "pay_1")) == "hint"
     for _ in range(4):
         await again(hooks)
         await spine.work()
@@ -106,7 +106,7 @@ async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hook
     await hooks.desk.act("cancel", intent, know_it_did_not_happen=True)
     assert await hooks.desk.state(intent) == ("completed", None)
     await again(hooks)
-    await hooks.expect(intent, verdict="noted", letters=[])
+    await hooks.expect(intent, fate="noted", letters=[])
     assert (len(sends(spine)), standing(spine)) == (1, 0)
 
 

@@ -30,29 +30,29 @@ async def hooks(hooks: Hooks) -> Hooks:
 async def early(hooks: Hooks) -> UUID:
     """A refund of a call that the provider has accepted, and whose end is not known yet."""
     intent = await hooks.spine.sent("k", faults=["pending:600"])
-    assert await hooks.verdict(event(await hooks.key(intent), "refunded")) == "early"
+    assert await hooks.fate(event(await hooks.key(intent), "refunded")) == "early"
     return intent
 
 
 async def looked_again(hooks: Hooks) -> tuple[Any, Any, bool]:
-    """Let the waiting event be tried now: its verdict and call, and whether it waits for an hour or so."""
+    """Let the waiting event be tried now: its fate and call, and whether it waits for an hour or so."""
     await again(hooks)
     kept = await hooks.spine.one(
-        "SELECT verdict, intent_id, retry_at > now() + interval '50 minutes' AS later FROM idem.webhook_events"
+        "SELECT fate, intent_id, retry_at > now() + interval '50 minutes' AS later FROM idem.webhook_events"
         " WHERE event_id = 'evt_1'"
     )
-    return kept["verdict"], kept["intent_id"], kept["later"]
+    return kept["fate"], kept["intent_id"], kept["later"]
 
 
-@pytest.mark.parametrize("verdict", ["early", "deferred"])
-async def test_a_waiting_event_whose_body_is_gone_calls_somebody(hooks: Hooks, verdict: str) -> None:
+@pytest.mark.parametrize("fate", ["early", "deferred"])
+async def test_a_waiting_event_whose_body_is_gone_calls_somebody(hooks: Hooks, fate: str) -> None:
     """A refund that nobody would ever hear of."""
     spine, intent = hooks.spine, await early(hooks)
     body = await spine.one("SELECT * FROM idem.webhook_bodies")
-    await spine.execute("UPDATE idem.webhook_events SET verdict = %(v)s", v=verdict)
+    await spine.execute("UPDATE idem.webhook_events SET fate = %(v)s", v=fate)
     await spine.execute("DELETE FROM idem.webhook_bodies")
     for _ in range(2):
-        assert await looked_again(hooks) == (verdict, intent, True)
+        assert await looked_again(hooks) == (fate, intent, True)
         assert await spine.letters(intent) == ["event_failed"]
     letter = await spine.one("SELECT details, webhook_event_id FROM idem.dead_letters")
     assert letter["details"]["error"].startswith("its body can no longer be read")
@@ -61,7 +61,7 @@ async def test_a_waiting_event_whose_body_is_gone_calls_somebody(hooks: Hooks, v
         i=body["webhook_event_id"], b=body["body"],
     )  # fmt: skip
     reference = spine.bank.log.payments()[-1].id
-    assert await hooks.verdict(event(await hooks.key(intent), reference=reference), "evt_2") == "applied"
+    assert await hooks.fate(event(await hooks.key(intent), reference=reference), "evt_2") == "applied"
     assert (await looked_again(hooks))[:2] == ("later_fact", intent)
     assert [kind for kind, _ in await told(hooks, intent)] == ["completed", "later_fact"]
     assert await spine.letters(intent) == []
@@ -91,22 +91,22 @@ async def test_the_body_of_a_waiting_event_is_kept(hooks: Hooks) -> None:
     """However old: it is all that says what is still to be told. That of an event which is gone is not kept."""
     spine, intent = hooks.spine, await early(hooks)
     old = (
-        "WITH e AS (INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id, received_at)"
+        "WITH e AS (INSERT INTO idem.webhook_events (id, provider, account, event_id, fate, intent_id, received_at)"
         " VALUES (overlay(idem.uuid7()::text PLACING '01700000' FROM 1 FOR 8)::uuid, 'keyed', 'keyed', %(v)s, %(v)s,"
         " %(i)s, now() - interval '500 days') RETURNING id, received_at)"
         " INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body, received_at)"
         " SELECT id, '{}', '', received_at FROM e"
     )
-    for verdict in (*WAITING, "agrees", "ignored"):
-        await spine.execute(old, v=verdict, i=intent)
-    await spine.execute("DELETE FROM idem.webhook_events WHERE verdict = 'ignored'")
+    for fate in (*WAITING, "agrees", "ignored"):
+        await spine.execute(old, v=fate, i=intent)
+    await spine.execute("DELETE FROM idem.webhook_events WHERE fate = 'ignored'")
     done = await Sweeper(spine.database, spine.catalogue, SweeperSettings()).run_once()
     assert done.webhook_bodies == 2
     left = await spine.all(
-        "SELECT e.verdict FROM idem.webhook_bodies b JOIN idem.webhook_events e ON e.id = b.webhook_event_id"
+        "SELECT e.fate FROM idem.webhook_bodies b JOIN idem.webhook_events e ON e.id = b.webhook_event_id"
         " WHERE e.received_at < now() - interval '400 days' ORDER BY 1"
     )
-    assert [row["verdict"] for row in left] == sorted(WAITING)
+    assert [row["fate"] for row in left] == sorted(WAITING)
 
 
 async def between(spine: Spine, monkeypatch: pytest.MonkeyPatch, source: str, proof: Proof) -> UUID:

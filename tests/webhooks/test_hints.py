@@ -37,7 +37,7 @@ async def test_what_the_provider_shows_is_the_proof(fetching: Hooks) -> None:
     intent, reference = await fetching.lost()
     await fetching.tell(intent, "hint", reference=reference, stands=("unknown", "unknown"))
     assert (await fetching.spine.reconcile()).events == 1
-    await fetching.expect(intent, DONE, verdict="applied")
+    await fetching.expect(intent, DONE, fate="applied")
     assert await fetching.transitions(intent) == UNKNOWN_THEN_DONE
     seen = await fetching.spine.one(
         "SELECT kind, http_status, provider_reference, details FROM idem.evidence"
@@ -52,7 +52,7 @@ async def test_what_the_provider_shows_is_the_proof(fetching: Hooks) -> None:
 async def test_an_event_that_is_wrong_is_not_believed(fetching: Hooks) -> None:
     """It says that the card was declined; the provider shows a payment."""
     intent, reference = await fetching.lost()
-    assert await fetching.verdict(event(await fetching.key(intent), "declined", reference)) == "hint"
+    assert await fetching.fate(event(await fetching.key(intent), "declined", reference)) == "hint"
     await fetching.spine.reconcile()
     await fetching.expect(intent, DONE, answer=201, letters=[])
 
@@ -62,9 +62,9 @@ async def test_the_key_alone_is_enough_to_ask(fetching: Hooks) -> None:
     intent, _ = await fetching.lost()
     content = event(await fetching.key(intent))
     del content["data"]["id"]
-    assert await fetching.verdict(content) == "noted"  # it shows an object that is no end
+    assert await fetching.fate(content) == "noted"  # it shows an object that is no end
     content = {"type": "payment.succeeded", "data": {"idempotency_key": await fetching.key(intent), "status": "?"}}
-    assert await fetching.verdict(content, "evt_2") == "noted"
+    assert await fetching.fate(content, "evt_2") == "noted"
     assert await fetching.desk.state(intent) == ("unknown", "unknown")
 
 
@@ -74,7 +74,7 @@ async def test_a_bare_event_is_worth_a_look(fetching: Hooks) -> None:
     places = {"object": ("shown",), "key": (("about", "key"),), "reference": ("about", "id")}
     await fetching.change(events=READER.model_copy(update=places))
     about = {"key": await fetching.key(intent), "id": reference}
-    assert await fetching.verdict({"type": "payment.changed", "about": about}) == "hint"
+    assert await fetching.fate({"type": "payment.changed", "about": about}) == "hint"
     assert (await fetching.spine.reconcile()).events == 1
     assert await fetching.desk.state(intent) == DONE
 
@@ -83,25 +83,25 @@ async def test_hazard_53_a_hint_keeps_a_queued_call_from_being_sent(fetching: Ho
     """The earlier attempt was said not to have happened; the provider says otherwise, and is asked before any send."""
     intent = await fetching.desk.after("k", NotExecuted("transport"))
     key = await fetching.key(intent)
-    assert await fetching.verdict(event(key)) == "hint"
+    assert await fetching.fate(event(key)) == "hint"
     await fetching.spine.work(after=120)
     await fetching.expect(intent, ("in_progress", "pending"), effects=0)
     # The provider has nothing: believed when the look-ups agree and the horizon has passed, and only then it is sent.
     await due(fetching.spine)
     await fetching.spine.reconcile()
-    assert (await fetching.kept())["verdict"] == "hint"
+    assert (await fetching.kept())["fate"] == "hint"
     await fetching.spine.work()
     assert fetching.spine.effects() == 0
     await due(fetching.spine)
     await fetching.spine.reconcile()
-    assert (await fetching.kept())["verdict"] == "unconfirmed"
+    assert (await fetching.kept())["fate"] == "unconfirmed"
     await fetching.spine.work()
     await fetching.expect(intent, DONE, effects=1)
 
 
 async def test_hazard_53_a_hint_stands_against_retry_redrive_and_cancel(fetching: Hooks) -> None:
     intent = await fetching.desk.after("k", NotExecuted("request"))
-    assert await fetching.verdict(event(await fetching.key(intent))) == "hint"
+    assert await fetching.fate(event(await fetching.key(intent))) == "hint"
     await fetching.spine.execute("UPDATE idem.dead_letters SET reason = 'too_late'")
     decided = await asyncio.to_thread(fetching.spine.accept, "k")
     assert not isinstance(decided, Retrying)
@@ -114,7 +114,7 @@ async def test_hazard_53_a_hint_stands_against_retry_redrive_and_cancel(fetching
 async def test_no_verdict_passes_a_hint(fetching: Hooks) -> None:
     """The look-ups find nothing, twice, after everything has passed: with a hint that is no proof of absence."""
     intent = await fetching.desk.unknown("k")
-    assert await fetching.verdict(event(await fetching.key(intent))) == "hint"
+    assert await fetching.fate(event(await fetching.key(intent))) == "hint"
     for _ in range(3):
         await fetching.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 hour'")
         await fetching.spine.advance(100_000)
@@ -142,7 +142,7 @@ async def test_an_early_hint_lets_the_claim_end_as_it_ends(
         outcome = Succeeded(reference)
     intent = await fetching.desk.pending("k")
     claimed = await fetching.desk.claim()
-    assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
+    assert await fetching.fate(event(await fetching.key(intent), reference=reference)) == "hint"
     await fetching.desk.settle(claimed, outcome)
     assert await fetching.desk.state(intent) == state
     sent = len(fetching.spine.bank.log.sends())
@@ -150,7 +150,7 @@ async def test_an_early_hint_lets_the_claim_end_as_it_ends(
     assert len(fetching.spine.bank.log.sends()) == sent
     await fetching.spine.reconcile()
     await fetching.expect(intent, DONE, proofs=0)
-    assert (await fetching.kept())["verdict"] in ("applied", "agrees")
+    assert (await fetching.kept())["fate"] in ("applied", "agrees")
 
 
 async def test_what_is_known_already_is_not_asked(fetching: Hooks) -> None:
@@ -160,29 +160,29 @@ async def test_what_is_known_already_is_not_asked(fetching: Hooks) -> None:
     await spine.work()
     reference = spine.bank.log.payments()[-1].id
     asked = len(spine.bank.log.requests)
-    assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "agrees"
+    assert await fetching.fate(event(await fetching.key(intent), reference=reference)) == "agrees"
     await spine.reconcile()
     assert len(spine.bank.log.requests) == asked
     # What it is asked about is held against the end, and changes no answer.
-    assert await fetching.verdict(event(await fetching.key(intent), "declined", reference), "evt_2") == "hint"
+    assert await fetching.fate(event(await fetching.key(intent), "declined", reference), "evt_2") == "hint"
     await spine.reconcile()
-    await fetching.expect(intent, verdict="agrees", letters=[], id="evt_2")
+    await fetching.expect(intent, fate="agrees", letters=[], id="evt_2")
 
 
 async def test_a_contradiction_that_the_provider_confirms_is_a_conflict(fetching: Hooks) -> None:
     """Two payments for one call: the second is fetched, and somebody hears of it."""
     intent, reference = await fetching.lost()
-    await fetching.verdict(event(await fetching.key(intent), reference=reference))
+    await fetching.fate(event(await fetching.key(intent), reference=reference))
     await fetching.spine.reconcile()
     _, second = await fetching.lost("other")
-    assert await fetching.verdict(event(await fetching.key(intent), reference=second), "evt_2") == "hint"
+    assert await fetching.fate(event(await fetching.key(intent), reference=second), "evt_2") == "hint"
     await fetching.spine.reconcile()
-    await fetching.expect(intent, verdict="conflict", letters=["possible_duplicate"], id="evt_2")
+    await fetching.expect(intent, fate="conflict", letters=["possible_duplicate"], id="evt_2")
 
 
 async def test_an_outage_loses_no_hint_and_calls_nobody(fetching: Hooks) -> None:
     intent, reference = await fetching.lost()
-    assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
+    assert await fetching.fate(event(await fetching.key(intent), reference=reference)) == "hint"
     await fetching.spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     port = fetching.spine.bank.port
     await fetching.spine.bank.stop()
@@ -190,7 +190,7 @@ async def test_an_outage_loses_no_hint_and_calls_nobody(fetching: Hooks) -> None
         await due(fetching.spine)
         assert (await fetching.spine.reconcile()).events == 0
     kept = await fetching.kept()
-    assert (kept["verdict"], kept["tries"], kept["absences"]) == ("hint", 0, 0)
+    assert (kept["fate"], kept["tries"], kept["absences"]) == ("hint", 0, 0)
     assert kept["retry_at"] is not None
     assert await fetching.spine.all("SELECT 1 FROM idem.dead_letters") == []
     fetching.spine.bank._state.settings = replace(fetching.spine.bank.settings, port=port)
@@ -204,7 +204,7 @@ async def test_an_object_that_no_rule_knows_calls_a_person_and_is_asked_on(desk:
     """The provider answers, and would answer so for ever: the pointers or the rules are wrong."""
     intent, reference = await fetching.lost()
     spine = fetching.spine
-    assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
+    assert await fetching.fate(event(await fetching.key(intent), reference=reference)) == "hint"
     known = spine.catalogue
     spine.change("keyed", outcome=())
     await spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
@@ -223,7 +223,7 @@ async def test_an_object_that_no_rule_knows_calls_a_person_and_is_asked_on(desk:
 async def test_an_unmatched_event_that_finds_its_call_is_fetched_too(fetching: Hooks) -> None:
     spine = fetching.spine
     spine.bank.script(None, ["pending"])
-    assert await fetching.verdict(event(None, reference="pay_x")) == "unmatched"
+    assert await fetching.fate(event(None, reference="pay_x")) == "unmatched"
     intent = await asyncio.to_thread(spine.accepted, "k")
     await spine.work()
     assert await fetching.desk.state(intent) == ("in_progress", "awaiting")
@@ -235,7 +235,7 @@ async def test_an_unmatched_event_that_finds_its_call_is_fetched_too(fetching: H
     await due(spine)
     await spine.reconcile()
     kept = await fetching.kept()
-    assert (kept["verdict"], kept["intent_id"]) == ("applied", intent)
+    assert (kept["fate"], kept["intent_id"]) == ("applied", intent)
     assert await fetching.desk.state(intent) == ("in_progress", "awaiting")  # as it is there, whatever the event says
 
 
@@ -245,7 +245,7 @@ async def test_the_daemon_fetches_without_being_told(fetching: Hooks) -> None:
     await spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     settings = ReconcilerSettings(lease=30, interval=0.1)
     async with running(Reconciler(spine.database, spine.catalogue, settings, slots=2, margin=1)):
-        assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
+        assert await fetching.fate(event(await fetching.key(intent), reference=reference)) == "hint"
         await until(lambda: spine.all("SELECT FROM idem.intents WHERE state = 'completed'"))
     assert await fetching.desk.state(intent) == DONE
 
@@ -255,7 +255,7 @@ async def test_a_hint_whose_answer_cannot_be_rendered_stays(fetching: Hooks) -> 
     intent, reference = await fetching.lost()
     operations: Any = fetching.spine.catalogue.operations
     kept = operations.pop("pay.keyed")
-    assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
+    assert await fetching.fate(event(await fetching.key(intent), reference=reference)) == "hint"
     assert (await fetching.spine.reconcile()).events == 0
     operations["pay.keyed"] = kept
     assert (await fetching.spine.reconcile()).events == 1
@@ -275,6 +275,6 @@ async def test_refused_there_is_refused_here(fetching: Hooks) -> None:
     assert isinstance(outcome, Refused)
     await fetching.desk.settle(claimed, Ambiguous())
     content = event(await fetching.key(intent), "declined", outcome.reference or "pay_1")
-    assert await fetching.verdict(content) == "hint"
+    assert await fetching.fate(content) == "hint"
     assert (await spine.reconcile()).events == 1
     await fetching.expect(intent, DONE, answer=402)

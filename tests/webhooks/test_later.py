@@ -20,8 +20,8 @@ async def test_hazard_17_a_refund_is_told_and_changes_nothing(refunds: Hooks) ->
     before = await refunds.spine.key(intent)
     version = await refunds.desk.version(intent)
     content = event(await refunds.key(intent), "refunded")
-    assert await refunds.verdict(content) == "later_fact"
-    assert await refunds.verdict(content) == "duplicate"
+    assert await refunds.fate(content) == "later_fact"
+    assert await refunds.fate(content) == "duplicate"
     assert await refunds.spine.key(intent) == before
     assert (await refunds.desk.state(intent), await refunds.desk.version(intent)) == (("completed", None), version)
     (_, (kind, payload)) = await told(refunds, intent)
@@ -31,7 +31,7 @@ async def test_hazard_17_a_refund_is_told_and_changes_nothing(refunds: Hooks) ->
     assert ("webhook", "later_fact", None) in await refunds.spine.evidence(intent)
     assert await refunds.spine.all("SELECT 1 FROM idem.dead_letters") == []
     # Another event of the same object is another fact.
-    assert await refunds.verdict(content, "evt_2") == "later_fact"
+    assert await refunds.fate(content, "evt_2") == "later_fact"
     assert [kind for kind, _ in await told(refunds, intent)] == ["completed", "later_fact", "later_fact"]
 
 
@@ -39,23 +39,23 @@ async def test_a_refund_before_the_success_is_no_proof_and_is_told_after_it(refu
     """Nobody hears that something was refunded before they hear that it was paid."""
     spine, (intent, reference) = refunds.spine, await refunds.lost()
     key = await refunds.key(intent)
-    assert await refunds.verdict(event(key, "refunded", reference)) == "hint"
+    assert await refunds.fate(event(key, "refunded", reference)) == "hint"
     assert await refunds.desk.state(intent) == ("unknown", "unknown")
     assert await told(refunds, intent) == []
     assert ("webhook", "later_fact", None) in await spine.evidence(intent)
-    assert await refunds.verdict(event(key, "succeeded", reference), "evt_2") == "hint"
+    assert await refunds.fate(event(key, "succeeded", reference), "evt_2") == "hint"
     await spine.reconcile()
     assert await refunds.desk.state(intent) == ("completed", None)
     await again(refunds)
     assert [kind for kind, _ in await told(refunds, intent)] == ["completed", "later_fact"]
-    assert (await refunds.kept())["verdict"] == "later_fact"
+    assert (await refunds.kept())["fate"] == "later_fact"
     assert [each for each in await spine.evidence(intent) if each[1] == "later_fact"] == [
         ("webhook", "later_fact", None)
     ]
 
 
 async def test_a_refund_of_nobodys_payment_is_unmatched(refunds: Hooks) -> None:
-    assert await refunds.verdict(event(None, "refunded", "pay_x")) == "unmatched"
+    assert await refunds.fate(event(None, "refunded", "pay_x")) == "unmatched"
 
 
 async def test_a_locked_intent_is_not_waited_for(refunds: Hooks) -> None:
@@ -63,7 +63,7 @@ async def test_a_locked_intent_is_not_waited_for(refunds: Hooks) -> None:
     intent = await refunds.desk.completed("k")
     async with refunds.spine.database.connection() as connection, connection.transaction():
         await connection.execute("SELECT FROM idem.intents WHERE id = %s FOR UPDATE", (intent,))
-        assert await refunds.verdict(event(await refunds.key(intent), "refunded")) == "deferred"
+        assert await refunds.fate(event(await refunds.key(intent), "refunded")) == "deferred"
     await again(refunds)
     assert [kind for kind, _ in await told(refunds, intent)] == ["completed", "later_fact"]
 
@@ -72,7 +72,7 @@ async def test_a_later_fact_is_no_proof_of_an_end_and_yet_nothing_is_sent_agains
     """The object is refunded by now: that says nothing of how the call ended, but that "not executed" is wrong."""
     spine, intent = refunds.spine, await refunds.desk.pending("k")
     claimed = await refunds.desk.claim()
-    assert await refunds.verdict(event(await refunds.key(intent), "refunded")) == "hint"
+    assert await refunds.fate(event(await refunds.key(intent), "refunded")) == "hint"
     assert await spine.all("SELECT 1 FROM idem.proofs WHERE outcome <> 'hint'") == []
     await refunds.desk.settle(claimed, NotExecuted("request"))
     await spine.advance(120)
@@ -83,15 +83,15 @@ async def test_a_later_fact_is_no_proof_of_an_end_and_yet_nothing_is_sent_agains
     assert await spine.letters(intent) == ["event_failed", "rejected"]
     said = await spine.one("SELECT details ->> 'error' AS error FROM idem.dead_letters WHERE reason = 'event_failed'")
     assert "says what happened to an object" in said["error"]
-    assert (await refunds.kept())["verdict"] == "hint"
+    assert (await refunds.kept())["fate"] == "hint"
     # Closing the entry gives no event up that a call waits for.
     await refunds.desk.close(await refunds.desk.letter(intent, "event_failed"))
-    assert (await refunds.kept())["verdict"] == "hint"
+    assert (await refunds.kept())["fate"] == "hint"
     await refunds.desk.refuses("unconfirmed event", "redrive", intent)
     # Somebody who knows takes the responsibility, and the fact is evidence from then on.
     await refunds.desk.act("redrive", intent, know_it_did_not_happen=True)
     await again(refunds)
-    assert (await refunds.kept())["verdict"] == "noted"
+    assert (await refunds.kept())["fate"] == "noted"
     await spine.work()
     assert await refunds.desk.state(intent) == ("completed", None)
 
@@ -105,7 +105,7 @@ async def test_a_refund_of_what_was_held_to_be_not_executed_stops_the_next_send(
     await desk.settle(await desk.claim(), NotExecuted("transport"))
     key = await refunds.key(intent)
     # As by a request that a proxy had kept for longer than any limit.
-    assert await refunds.verdict(event(key, "refunded", await made(refunds, key))) == "hint"
+    assert await refunds.fate(event(key, "refunded", await made(refunds, key))) == "hint"
     await spine.execute("UPDATE idem.outbox SET available_at = now()")
     sent = len(spine.bank.log.requests)
     await spine.work()
@@ -129,9 +129,9 @@ async def test_the_echo_of_our_own_cancel_contradicts_nothing(hooks: Hooks) -> N
     key = await hooks.key(intent)
     assert dict((await spine.reconcile(after=300)).settled) == {"cancel:absent": 1}
     assert await hooks.desk.state(intent) == ("failed_retryable", "held")
-    assert await hooks.verdict(event(key, "refunded", reference)) in ("later_fact", "early")
+    assert await hooks.fate(event(key, "refunded", reference)) in ("later_fact", "early")
     await again(hooks)
     await spine.reconcile(after=300)
     await spine.work()
     await again(hooks)
-    await hooks.expect(intent, ("completed", None), verdict="later_fact", letters=[])
+    await hooks.expect(intent, ("completed", None), fate="later_fact", letters=[])

@@ -91,7 +91,7 @@ async def test_the_longest_on_their_way_are_503_and_an_honest_sender_is_served(s
         await filled(held, min(number + 1, ROOM // PART) * PART)
     # What it needs is taken from those that have been on their way the longest.
     padded = {**event(None), "padding": "x" * (MIB - 1000)}
-    assert (await hooks.send(padded, "evt_1")).json()["verdict"] == "unmatched"
+    assert (await hooks.send(padded, "evt_1")).json()["fate"] == "unmatched"
     await until(lambda: held.used % PART == 0)
     left = held.used // PART
     assert 0 < left < ROOM // PART

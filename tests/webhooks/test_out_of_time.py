@@ -35,7 +35,7 @@ async def send(hooks: Hooks, content: Any, id: str = "evt_1", *, away: float = 0
     more = {} if key is None else {"key": key}
     answer = await hooks.post(body, signed(body, id, at=time.time() - away, **more))
     assert answer.status_code == 200, answer.text
-    return str(answer.json()["verdict"])
+    return str(answer.json()["fate"])
 
 
 async def lost(hooks: Hooks) -> tuple[UUID, str]:
@@ -74,7 +74,7 @@ async def test_ib_106_it_is_stored_and_the_provider_is_asked(hooks: Hooks, away:
     assert json.loads(bytes(await hooks.spine.value("SELECT body FROM idem.webhook_bodies"))) == content
     assert counted() == before + 1
     assert (await hooks.spine.reconcile()).events == 1
-    await hooks.expect(intent, DONE, verdict="applied")
+    await hooks.expect(intent, DONE, fate="applied")
 
 
 async def test_what_it_says_is_never_the_proof(hooks: Hooks) -> None:
@@ -95,7 +95,7 @@ async def test_read_again_from_its_bytes_it_is_still_no_proof(hooks: Hooks) -> N
     await hooks.spine.execute("UPDATE idem.webhook_bodies SET body = convert_to(%s, 'UTF8')", (json.dumps(content),))
     await again(hooks)
     assert (await hooks.kept())["out_of_time"] is True
-    assert (await hooks.kept())["verdict"] in ("hint", "applied")
+    assert (await hooks.kept())["fate"] in ("hint", "applied")
     await again(hooks)
     await hooks.expect(intent, DONE, answer=201)
 
@@ -118,7 +118,7 @@ async def test_a_delivery_in_time_is_a_proof_though_the_event_is_known(hooks: Ho
     assert await send(hooks, content) == "applied"
     assert await hooks.desk.state(intent) == DONE
     kept = await hooks.kept()
-    assert (kept["out_of_time"], kept["verdict"], kept["retry_at"]) == (False, "applied", None)
+    assert (kept["out_of_time"], kept["fate"], kept["retry_at"]) == (False, "applied", None)
     assert await hooks.spine.all("SELECT 1 FROM idem.proofs") == []
     assert await send(hooks, content, away=HOUR) == "duplicate"
     assert await send(hooks, content) == "duplicate"
@@ -134,7 +134,7 @@ async def test_one_in_time_and_one_out_of_time_at_once_are_one_event_and_one_pro
         )
         assert told.count("applied") == 1
         assert await hooks.desk.state(intent) == DONE
-        assert (await hooks.kept(id))["verdict"] == "applied"
+        assert (await hooks.kept(id))["fate"] == "applied"
     assert await hooks.spine.all("SELECT 1 FROM idem.proofs") == []
 
 
@@ -167,7 +167,7 @@ async def test_about_a_call_that_has_ended_its_dead_letter_can_be_closed(hooks: 
     await hooks.desk.close(await hooks.desk.letter(intent, "event_failed"))
     for _ in range(4):
         await again(hooks)
-    await hooks.expect(intent, letters=[], verdict="noted", proofs=0)
+    await hooks.expect(intent, letters=[], fate="noted", proofs=0)
 
 
 async def test_old_events_about_what_is_known_cost_the_provider_nothing(hooks: Hooks) -> None:
@@ -228,9 +228,9 @@ async def test_every_scheme_with_a_time_stamp(hooks: Hooks, scheme: Scheme, key:
     await hooks.change(webhook=webhook, events=reader)
     intent, reference = await lost(hooks)
     body = json.dumps({"id": "evt_1", **event(await hooks.key(intent), reference=reference)}).encode()
-    for away, verdict in ((DAY, "hint"), (DAY, "duplicate")):
+    for away, fate in ((DAY, "hint"), (DAY, "duplicate")):
         answer = await deliver(hooks.http, body, headers(body, int(time.time() - away)))
-        assert (answer.status_code, answer.json()["verdict"]) == (200, verdict)
+        assert (answer.status_code, answer.json()["fate"]) == (200, fate)
     assert await hooks.desk.state(intent) == UNKNOWN
     await hooks.spine.reconcile()
     assert await hooks.desk.state(intent) == DONE

@@ -56,7 +56,7 @@ async def test_it_takes_events_and_ends_with_0_on_sigterm(configured: Desk) -> N
     async with process(configured, "--log", "json") as (running, hooks, said):
         assert any("events of keyed/keyed: /webhooks/keyed/keyed, 1 secret" in line for line in said)
         assert (await hooks.http.get("/healthz")).json() == {"alive": True}
-        assert await hooks.verdict(event(await hooks.key(intent))) == "applied"
+        assert await hooks.fate(event(await hooks.key(intent))) == "applied"
         assert await configured.alive("webhooks")
         running.send_signal(signal.SIGTERM)
         assert running.stderr is not None
@@ -113,8 +113,8 @@ async def test_ib_115_killed_between_storing_and_applying_the_event_is_applied_o
     assert await spine.all("SELECT 1 FROM idem.webhook_events") == []
     assert await configured.state(intent) == ("unknown", "unknown")
     async with process(configured) as (_, hooks, _):
-        assert await hooks.verdict(content) == "applied"
-        assert await hooks.verdict(content) == "duplicate"
+        assert await hooks.fate(content) == "applied"
+        assert await hooks.fate(content) == "duplicate"
         assert await hooks.transitions(intent) == [
             ("worker", "in_progress", "unknown"),
             ("webhook", "unknown", "completed"),

@@ -31,7 +31,7 @@ async def test_ib_118_46_copies_ten_at_once_are_one_transition(hooks: Hooks) -> 
     async def send() -> tuple[int, str]:
         async with gate:
             answer = await hooks.send(content)
-            return answer.status_code, answer.json()["verdict"]
+            return answer.status_code, answer.json()["fate"]
 
     answers = Counter(await asyncio.gather(*(send() for _ in range(46))))
     assert answers == {(200, "applied"): 1, (200, "duplicate"): 45}
@@ -45,9 +45,9 @@ async def test_different_events_of_one_call_at_once(hooks: Hooks) -> None:
     content = event(await hooks.key(intent))
     answers = await asyncio.gather(*(hooks.send(content, f"evt_{n}") for n in range(20)))
     assert {answer.status_code for answer in answers} == {200}
-    verdicts = Counter(answer.json()["verdict"] for answer in answers)
-    assert verdicts["applied"] == 1
-    assert set(verdicts) <= {"applied", "stored", "agrees"}
+    fates = Counter(answer.json()["fate"] for answer in answers)
+    assert fates["applied"] == 1
+    assert set(fates) <= {"applied", "stored", "agrees"}
     await hooks.spine.reconcile()
     assert await completions(hooks) == {intent: 1}
     await hooks.spine.expect(intent, proofs=0, letters=[])
@@ -83,13 +83,13 @@ async def test_ib_095_ib_114_a_look_and_an_event_again_and_again(desk: Desk) -> 
             await asyncio.sleep(random.random() * span)
             content = event(None, reference=made[row["key"]], status="succeeded")
             content["data"]["reference"] = row["key"]
-            return await hooks.verdict(content, f"evt_{number}", path="/webhooks/keyless")
+            return await hooks.fate(content, f"evt_{number}", path="/webhooks/keyless")
 
         for number, row in enumerate(rows):
             await spine.execute("UPDATE idem.outbox SET available_at = now() WHERE id = %s", (row["id"],))
-            _, verdict = await asyncio.gather(reconciler.run_once(), told(row, number))
-            won[verdict] += 1
-            span *= 1.3 if verdict == "applied" else 0.8  # both are to win, on any machine
+            _, fate = await asyncio.gather(reconciler.run_once(), told(row, number))
+            won[fate] += 1
+            span *= 1.3 if fate == "applied" else 0.8  # both are to win, on any machine
     await reconciler.run_once()
     await reconciler.close()
     assert set(won) <= {"applied", "agrees", "stored"}
@@ -107,10 +107,10 @@ async def test_a_claims_end_and_an_event_at_once(hooks: Hooks) -> None:
         intent = await hooks.desk.pending(f"k{number}")
         claimed = await hooks.desk.claim()
         content = event(await hooks.key(intent), reference=f"pay_{number}")
-        _, verdict = await asyncio.gather(
-            hooks.desk.settle(claimed, Succeeded(f"pay_{number}")), hooks.verdict(content, f"evt_{number}")
+        _, fate = await asyncio.gather(
+            hooks.desk.settle(claimed, Succeeded(f"pay_{number}")), hooks.fate(content, f"evt_{number}")
         )
-        assert verdict in ("stored", "agrees", "applied")
+        assert fate in ("stored", "agrees", "applied")
         await hooks.spine.reconcile()
         await hooks.expect(intent, ("completed", None), letters=[])
     assert set((await completions(hooks)).values()) == {1}

@@ -11,9 +11,9 @@ async def test_ib_112_a_failure_that_is_not_final_then_a_success(hooks: Hooks) -
     """The first card was declined, the customer took another: the contract does not call the first an end."""
     intent = await hooks.desk.unknown("k")
     key = await hooks.key(intent)
-    assert await hooks.verdict(event(key, "requires_payment_method"), "evt_1") == "noted"
-    assert await hooks.verdict(event(key, "succeeded"), "evt_2") == "applied"
-    assert await hooks.verdict(event(key, "requires_payment_method"), "evt_3") == "noted"
+    assert await hooks.fate(event(key, "requires_payment_method"), "evt_1") == "noted"
+    assert await hooks.fate(event(key, "succeeded"), "evt_2") == "applied"
+    assert await hooks.fate(event(key, "requires_payment_method"), "evt_3") == "noted"
     await hooks.expect(intent, DONE, letters=[])
 
 
@@ -26,9 +26,9 @@ async def test_late_after_the_key_has_expired(hooks: Hooks) -> None:
         "UPDATE idem.idempotency_keys SET state = 'expired', completed_at = now(), last_error_code = NULL,"
         " last_error_message = NULL, response_status = NULL, response_headers = NULL, response_body = NULL"
     )
-    assert await hooks.verdict(event(key)) == "applied"
+    assert await hooks.fate(event(key)) == "applied"
     await hooks.expect(intent, DONE, key="expired")
-    assert await hooks.verdict(event(key), "evt_2") == "agrees"
+    assert await hooks.fate(event(key), "evt_2") == "agrees"
 
 
 async def test_hazard_57_an_earlier_key_of_the_same_call_is_its_own(hooks: Hooks) -> None:
@@ -39,22 +39,22 @@ async def test_hazard_57_an_earlier_key_of_the_same_call_is_its_own(hooks: Hooks
     await hooks.desk.act("redrive", intent, new_provider_key=True)
     keys = await hooks.spine.all("SELECT provider_key::text AS key FROM idem.requests ORDER BY generation")
     assert (len(keys), keys[0]["key"]) == (2, old)
-    assert await hooks.verdict(event(old)) == "applied"
+    assert await hooks.fate(event(old)) == "applied"
     assert await hooks.desk.state(intent) == DONE
     await hooks.spine.work()
     assert hooks.spine.effects() == 0
     # And under the new one it would be a second object.
-    assert await hooks.verdict(event(keys[1]["key"], reference="pay_2"), "evt_2") == "conflict"
+    assert await hooks.fate(event(keys[1]["key"], reference="pay_2"), "evt_2") == "conflict"
     assert await hooks.spine.letters(intent) == ["possible_duplicate"]
 
 
 async def test_doctor_says_which_events_wait_to_be_confirmed(hooks: Hooks) -> None:
     """Their calls are held up by them: beyond the limit it is an error, whatever their back-off is."""
-    assert await hooks.verdict(event(uuid4())) == "unmatched"
+    assert await hooks.fate(event(uuid4())) == "unmatched"
     quiet = await hooks.desk.cli("doctor", "--json")
     assert "to confirm" not in quiet.out
     await hooks.spine.execute(
-        "UPDATE idem.webhook_events SET verdict = 'hint', received_at = now() - interval '1 hour',"
+        "UPDATE idem.webhook_events SET fate = 'hint', received_at = now() - interval '1 hour',"
         " retry_at = now() + interval '1 minute'"
     )
     found = await hooks.desk.cli("doctor", "--json")

@@ -22,7 +22,7 @@ async def test_it_ends_after_the_events_that_it_has_taken(
 ) -> None:
     """Young events become due again while thousands are looked at: without this the pass may never end."""
     for n in range(number):
-        assert await hooks.verdict(event(None), f"evt_{n}") == "unmatched"
+        assert await hooks.fate(event(None), f"evt_{n}") == "unmatched"
     await hooks.spine.execute(DUE)
     stop, tried = asyncio.Event(), 0
     real = retries._try

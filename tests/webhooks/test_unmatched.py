@@ -23,7 +23,7 @@ def foreign() -> float:
 async def test_one_with_a_key_like_ours_becomes_a_dead_letter_once(hooks: Hooks) -> None:
     """After its horizon, not before; and never a second time, even after somebody has discarded it."""
     key = like_ours()
-    assert await hooks.verdict(event(key, reference="pay_of_nobody", card="4242424242424242")) == "unmatched"
+    assert await hooks.fate(event(key, reference="pay_of_nobody", card="4242424242424242")) == "unmatched"
     await given_up(hooks, 0.9)
     assert await letters(hooks) == []
     await given_up(hooks)
@@ -52,7 +52,7 @@ async def test_one_with_a_key_like_ours_becomes_a_dead_letter_once(hooks: Hooks)
 
 async def test_a_match_that_comes_late_closes_it(hooks: Hooks) -> None:
     """Its call is restored, or accepted, after the horizon."""
-    assert await hooks.verdict(event(like_ours(), reference="pay_9")) == "unmatched"
+    assert await hooks.fate(event(like_ours(), reference="pay_9")) == "unmatched"
     await given_up(hooks)
     assert len(await letters(hooks)) == 1
     intent = await hooks.desk.awaiting("k")
@@ -67,7 +67,7 @@ async def test_redrive_tries_it_again_with_the_contract_as_it_is_now(hooks: Hook
     intent = await hooks.desk.after("k", NotExecuted("transport"))
     content = event(like_ours())
     content["data"]["right_key"] = await hooks.key(intent)
-    assert await hooks.verdict(content) == "unmatched"
+    assert await hooks.fate(content) == "unmatched"
     await given_up(hooks)
     (letter,) = await letters(hooks)
     await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 day'")
@@ -86,11 +86,11 @@ async def test_hazard_40_foreign_traffic_calls_nobody(hooks: Hooks, changed: Cha
     """Without a tag, a key of ours or an account of our own, idem cannot tell: it counts the event, and still tries."""
     await changed(EventRule(horizon=3600))
     before = foreign()
-    assert await hooks.verdict(event("order-17", reference="pay_9")) == "unmatched"
-    assert await hooks.verdict(event(None, reference="pay_8"), "evt_2") == "unmatched"
+    assert await hooks.fate(event("order-17", reference="pay_9")) == "unmatched"
+    assert await hooks.fate(event(None, reference="pay_8"), "evt_2") == "unmatched"
     await given_up(hooks)
     assert await letters(hooks) == []
-    assert {(await hooks.kept("evt_1"))["verdict"], (await hooks.kept("evt_2"))["verdict"]} == {"foreign"}
+    assert {(await hooks.kept("evt_1"))["fate"], (await hooks.kept("evt_2"))["fate"]} == {"foreign"}
     assert foreign() == before + 2
     await given_up(hooks, 3)
     assert (await hooks.kept())["retry_at"] is None
@@ -103,7 +103,7 @@ async def test_hazard_40_foreign_traffic_calls_nobody(hooks: Hooks, changed: Cha
 
 async def test_hazard_40_an_exclusive_account_has_no_foreign_events(hooks: Hooks, changed: Change) -> None:
     await changed(EventRule(horizon=3600), dedicated=True)
-    assert await hooks.verdict(event(None, reference="pay_9")) == "unmatched"
+    assert await hooks.fate(event(None, reference="pay_9")) == "unmatched"
     await given_up(hooks, 0.1)
     assert [each["reason"] for each in await letters(hooks)] == ["unmatched_webhook"]
 
@@ -112,8 +112,8 @@ async def test_hazard_40_the_tag_decides_whose_it_is(hooks: Hooks, changed: Chan
     """Another deployment's events carry UUIDs too: its tag is not ours."""
     await changed(EventRule(horizon=3600), dedicated=True, tag=TAG)
     before = foreign()
-    assert await hooks.verdict(event(like_ours(), reference="pay_8", deployment="staging")) == "foreign"
-    assert await hooks.verdict(event(None, reference="pay_7", deployment="test"), "evt_2") == "unmatched"
+    assert await hooks.fate(event(like_ours(), reference="pay_8", deployment="staging")) == "foreign"
+    assert await hooks.fate(event(None, reference="pay_7", deployment="test"), "evt_2") == "unmatched"
     assert foreign() == before + 1
     await given_up(hooks)
     assert [each["details"]["event"] for each in await letters(hooks)] == ["evt_2"]
@@ -125,19 +125,19 @@ async def test_the_key_beside_the_tag_matches_too(hooks: Hooks, changed: Change)
     intent = await hooks.desk.unknown("k")
     content = event(None, deployment="test", ours={"key": await hooks.key(intent)})
     del content["data"]["idempotency_key"]
-    assert await hooks.verdict(content) == "applied"
+    assert await hooks.fate(content) == "applied"
 
 
 async def test_without_a_horizon_it_is_never_a_dead_letter(hooks: Hooks, changed: Change) -> None:
     await changed(EventRule(horizon=None), dedicated=True)
-    assert await hooks.verdict(event(like_ours(), reference="pay_9")) == "unmatched"
+    assert await hooks.fate(event(like_ours(), reference="pay_9")) == "unmatched"
     await given_up(hooks)
     assert await letters(hooks) == []
-    assert (await hooks.kept())["verdict"] == "foreign"
+    assert (await hooks.kept())["fate"] == "foreign"
 
 
 async def test_the_age_of_what_waits_is_a_metric(hooks: Hooks) -> None:
-    assert await hooks.verdict(event(like_ours(), reference="pay_9")) == "unmatched"
+    assert await hooks.fate(event(like_ours(), reference="pay_9")) == "unmatched"
     await grow_old(hooks, 0.5)
     await hooks.spine.run(ages.report)
     assert REGISTRY.get_sample_value("idem_webhooks_unmatched") == 1
@@ -150,9 +150,9 @@ async def test_the_age_of_what_waits_is_a_metric(hooks: Hooks) -> None:
 async def test_retention_keeps_what_a_person_or_a_repetition_needs(hooks: Hooks, changed: Change) -> None:
     """An open letter's event with its body, and every event for as long as it may be sent again."""
     await changed(EventRule(redelivery=200 * DAYS))
-    await hooks.verdict(event(like_ours(), reference="pay_8"), "evt_1")
+    await hooks.fate(event(like_ours(), reference="pay_8"), "evt_1")
     await given_up(hooks)
-    await hooks.verdict(event(None, reference="pay_7"), "evt_2")
+    await hooks.fate(event(None, reference="pay_7"), "evt_2")
     await old_ids(hooks, 150)
     await hooks.spine.sweep()
     assert sorted(await hooks.spine.column("SELECT event_id FROM idem.webhook_events")) == ["evt_1", "evt_2"]
@@ -182,6 +182,6 @@ async def old_ids(hooks: Hooks, days: int) -> None:
 
 async def test_hazard_40_a_random_key_of_another_program_calls_nobody(hooks: Hooks) -> None:
     """Some libraries make a UUID for each request: ours are of version 8."""
-    assert await hooks.verdict(event(uuid4(), reference="pay_of_others")) == "unmatched"
+    assert await hooks.fate(event(uuid4(), reference="pay_of_others")) == "unmatched"
     await given_up(hooks)
     assert await letters(hooks) == []

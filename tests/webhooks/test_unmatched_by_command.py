@@ -10,7 +10,7 @@ WHY = ("--reason", "pointer mended", "--yes")
 
 async def test_unmatched_events_are_tried_again_many_at_once(hooks: Hooks) -> None:
     for number in range(3):
-        assert await hooks.verdict(event(like_ours(), reference=f"pay_{number}"), f"evt_{number}") == "unmatched"
+        assert await hooks.fate(event(like_ours(), reference=f"pay_{number}"), f"evt_{number}") == "unmatched"
     await given_up(hooks)
     await hooks.desk.held("k")
     await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 day'")
@@ -26,6 +26,6 @@ async def test_unmatched_events_are_tried_again_many_at_once(hooks: Hooks) -> No
 async def test_an_entry_says_why_an_event_was_taken_for_ours(hooks: Hooks, changed: Change) -> None:
     """A key of another form is no key of ours: it is the account."""
     await changed(EventRule(horizon=3600), dedicated=True)
-    await hooks.verdict(event("0193b6a0-0000-4000-8000-000000000000", reference="pay_9"))
+    await hooks.fate(event("0193b6a0-0000-4000-8000-000000000000", reference="pay_9"))
     await given_up(hooks, 0.1)
     assert [each["details"]["ours"] for each in await letters(hooks)] == ["the account belongs to this deployment"]

@@ -184,7 +184,7 @@ def reconciler_of(database: Database, catalogue: Catalogue, found: Configuration
     from idem.reconciler.daemon import Reconciler
 
     settings = found.settings
-    slots = max(1, int(settings.worker.slots * settings.reconciler.lookup_share))
+    slots = max(1, int(settings.worker.slots * settings.reconciler.slot_share))
     return Reconciler(database, catalogue, settings.reconciler, slots=slots, margin=settings.worker.margin)
 
 

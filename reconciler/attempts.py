@@ -56,7 +56,7 @@ UPDATE idem.outbox o SET attempt = o.attempt + 1, key_burned = true, cancel_sent
  WHERE o.id = %(id)s AND o.attempt = %(attempt)s
    AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline
             THEN o.claimed_until > statement_timestamp()
-             AND (%(tombstones)s OR {quiet_after("o")} <= statement_timestamp()) END
+             AND (%(blocks)s OR {quiet_after("o")} <= statement_timestamp()) END
    AND {MAY_SEND}
 RETURNING o.attempt
 """  # noqa: S608
@@ -68,7 +68,7 @@ async def begin_cancel(connection: AsyncConnection[Any], claim: LookupClaim, con
     rule = contract.cancel
     assert rule is not None  # `strategies` asks for it
     parameters = {
-        "id": claim.row.id, "attempt": claim.row.attempt, "token": claim.row.token, "tombstones": rule.tombstones,
+        "id": claim.row.id, "attempt": claim.row.attempt, "token": claim.row.token, "blocks": rule.blocks_late_requests,
         "flight": contract.flight_limit, "pause": contract.pause_allowance,
     }  # fmt: skip
     begun = await (await connection.execute(BEGIN_CANCEL, parameters)).fetchone()

@@ -63,13 +63,13 @@ def cancels(
 ) -> bool:
     """Whether a cancel by key is to be made now.
 
-    Never while something sent may still arrive after it, unless the contract has tombstones; never against proofs on
+    Never while something sent may still arrive after it, unless a cancel blocks late requests; never against proofs on
     record; and not before every way that the contract puts before it has had its chances: enough agreeing absences are
     a verdict without it, so it is made at the last rung of the schedule, or where an absence can never settle.
     """
     if not may_ever_cancel(contract, claim) or contract.cancel is None or not claim.may_send:
         return False
-    if not contract.cancel.tombstones and (sent or claim.row.quiet_left is None or claim.row.quiet_left > 0):
+    if not contract.cancel.blocks_late_requests and (sent or claim.row.quiet_left is None or claim.row.quiet_left > 0):
         return False
     if claim.row.cancel_sent:
         return True
@@ -95,8 +95,8 @@ def may_ever_cancel(contract: Contract, claim: LookupClaim) -> bool:
         and claim.carried
         and claim.withheld is None
         and not claim.row.contradicted
-        # Without tombstones nothing stops what the provider itself takes up later.
-        and (contract.cancel.tombstones or not may_act_late(contract, claim.row))
+        # If a cancel does not block late requests, nothing stops what the provider itself takes up later.
+        and (contract.cancel.blocks_late_requests or not may_act_late(contract, claim.row))
     )
 
 

@@ -38,7 +38,7 @@ SETTINGS = """
 environment = "%(environment)s"
 worker = { lease = "8s", margin = "1s", slots = 4, poll = "200ms" }
 sweeper = { interval = "500ms" }
-reconciler = { interval = "500ms", lease = "8s", lookup_share = 0.5 }
+reconciler = { interval = "500ms", lease = "8s", slot_share = 0.5 }
 
 [providers.stripe]
 kind = "stripe"

@@ -32,7 +32,7 @@ interval = 0.5
 [reconciler]
 interval = 0.25
 lease = {reconciler_lease:g}
-lookup_share = 0.5
+slot_share = 0.5
 
 {providers}
 """

@@ -122,7 +122,7 @@ class Lane(LaneGate):
     async def cancel(self, question: Question, *, lease_ends: float) -> tuple[Look, Seen]:
         """Ask the provider to void everything that was sent under the key of this call. Like `send` it does not raise.
 
-        `Absent`: nothing stands under it; whether nothing will, the contract says (`CancelRule.tombstones`).
+        `Absent`: nothing stands under it; whether nothing will, the contract says (`CancelRule.blocks_late_requests`).
         """
         request = self.provider.cancel(question)
         if request is None:

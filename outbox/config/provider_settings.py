@@ -180,7 +180,7 @@ class ProviderSettings(Section):
             answers=Says.ANSWER in self.says(),
             event=EventRule() if self.webhook is None else self.webhook.rule(),
             order=self.settle,
-            cancel=None if self.cancel_by_key is None else CancelRule(self.cancel_by_key.tombstones),
+            cancel=None if self.cancel_by_key is None else CancelRule(self.cancel_by_key.blocks_late_requests),
             listed=self.list is not None,
         )
         return completed(contract, self.start_mark)

@@ -123,7 +123,7 @@ class ReconcilerSettings(Section):
     lease: Duration = Field(default=90.0, gt=0)
     """Seconds for which the reconciler holds a row; default 90s. It must be longer than the deadlines of a replay and a
     look-up together with the worker's margin."""
-    lookup_share: float = Field(default=0.25, gt=0, le=1)
+    slot_share: float = Field(default=0.25, gt=0, le=1)
     """Largest part of a lane's slots that look-ups and replays may take, above 0, at most 1; default 0.25, so that the
     unknowns of an outage do not hold up live payments. Raise it to settle them sooner."""
 

@@ -65,11 +65,11 @@ class LookupRule:
 class CancelRule:
     """The provider can be asked to void everything that was sent under a key. A key that was cancelled is burned.
 
-    `tombstones`: that also stops a request which arrives after the cancel. Where it does not, a cancel counts only
-    after the quiet time.
+    `blocks_late_requests`: that also stops a request which arrives after the cancel. Where it does not, a cancel counts
+    only after the quiet time.
     """
 
-    tombstones: bool = False
+    blocks_late_requests: bool = False
 
 
 @dataclass(frozen=True, slots=True)

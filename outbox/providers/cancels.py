@@ -37,7 +37,7 @@ class Cancel(Section):
     """Path and query, e.g. /v2/payments/cancel; {idem.key} is here or in the body."""
     body: dict[str, Any] | None = None
     """Body, e.g. {idempotency_key = "{idem.key}"}; default none."""
-    tombstones: bool = False
+    blocks_late_requests: bool = False
     """Whether it also stops a request that arrives after it; default false: then it counts only when nothing can be
     under way any more."""
     done: int | str | list[int | str] = "2xx"

@@ -26,16 +26,16 @@ class KeyCache:
         self._clock = clock
         self._executed: dict[tuple[str, str], Remembered] = {}
         self._in_flight: dict[tuple[str, str], str] = {}
-        self._tombstones: set[tuple[str, str]] = set()
+        self._blocked_keys: set[tuple[str, str]] = set()
 
     def remember(self, remembered: Remembered) -> None:
         """Store that the key was executed."""
         self._executed[remembered.account, remembered.key] = remembered
 
     def cancel(self, voided: Voided) -> None:
-        """Store that the key was cancelled; with a tombstone, later requests with the key are refused."""
-        if voided.tombstone:
-            self._tombstones.add((voided.account, voided.key))
+        """Store that the key was cancelled; if the cancel blocks late requests, those with the key are refused."""
+        if voided.blocks_late_requests:
+            self._blocked_keys.add((voided.account, voided.key))
 
     @contextmanager
     def decided(self, account: BankAccount, key: str, fingerprint: str) -> Iterator[CacheDecision | Remembered]:
@@ -68,8 +68,8 @@ class KeyCache:
         return CacheDecision.EXECUTE
 
     def canceled(self, account: BankAccount, key: str) -> bool:
-        """Whether the key has a tombstone; it may have got one while its request was in flight."""
-        return (account.name, key) in self._tombstones
+        """Whether a cancel blocks the key; that may have happened while its request was in flight."""
+        return (account.name, key) in self._blocked_keys
 
     def _counts(self, account: BankAccount, known: Remembered) -> bool:
         if account.retention is not None and self._clock.now() >= known.at + account.retention:

@@ -27,12 +27,12 @@ class Cancelling:
             return refusal(400, "unknown_parameter", "This account has no idempotency keys."), []
         if order.key is None:
             return refusal(400, "invalid_parameter", f"{account.cancel.member} must be the key of a payment."), []
-        now, tombstone = self._state.clock.now(), account.cancel.tombstones
+        now, blocks = self._state.clock.now(), account.cancel.blocks_late_requests
         known = [each for each in self._state.book.under(account, order.key) if each.charged]
-        # An effect that appears later by itself cannot be voided yet, unless the account has tombstones.
-        ended = [each for each in known if self._state.book.voided(each) is None and (tombstone or each.at <= now)]
+        # An effect that appears later by itself cannot be voided yet, unless the cancel blocks late requests.
+        ended = [each for each in known if self._state.book.voided(each) is None and (blocks or each.at <= now)]
         ids: list[str | None] = [each.id for each in ended] or [None]
-        lines = [Voided(number, now, account.name, order.key, id, tombstone) for id in ids]
+        lines = [Voided(number, now, account.name, order.key, id, blocks) for id in ids]
         self._state.ledger.write(*lines)
         await self._state.ledger.sync()
         for line in lines:

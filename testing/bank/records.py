@@ -74,14 +74,14 @@ class Payment:
 
 @dataclass(frozen=True)
 class Voided:
-    """A cancel by key. `payment` None: there was none; with `tombstone`, none can be made under the key any more."""
+    """A cancel by key. `payment` None: there was none. `blocks_late_requests`: none can come later."""
 
     request: int
     at: float
     account: str
     key: str
     payment: str | None
-    tombstone: bool
+    blocks_late_requests: bool
 
 
 @dataclass(frozen=True)

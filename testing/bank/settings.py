@@ -96,15 +96,15 @@ class WebhookOrder:
 @dataclass(frozen=True)
 class CancelByKey:
     """`POST path` with the key of a payment in the body's `member`: voids the payment if there is one; the answer is
-    200 in both cases (like Square). `tombstones`: also refuse a request with this key that arrives later or is still
-    running.
+    200 in both cases (like Square). `blocks_late_requests`: also refuse a request with this key that arrives later or
+    is still running.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     path: str = "/payments/cancel"
     member: str = "key"
-    tombstones: bool = False
+    blocks_late_requests: bool = False
 
 
 @dataclass(frozen=True)

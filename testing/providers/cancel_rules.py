@@ -1,4 +1,4 @@
-"""Cancel by key: it stops a sent call, and with tombstones also a call that arrives later."""
+"""Cancel by key: it stops a sent call, and where it blocks late requests also a call that arrives later."""
 
 from idem.outbox.domain.outcomes import Absent, Pending, Refused, Succeeded
 from idem.testing.providers.calls import Calls, settles, shown
@@ -39,20 +39,20 @@ class CancelRules:
         calls.cancel(calls.never_sent())
         must(calls.world.effects() == before, "cancel_by_key", "the cancel of one key voided another one's effect")
 
-    def test_a_tombstone_stops_what_arrives_after_the_cancel(self, calls: Calls) -> None:
+    def test_a_cancel_stops_what_arrives_after_the_cancel(self, calls: Calls) -> None:
         """Cancelled first, sent afterwards: no effect."""
-        _with_tombstones(calls)
+        _that_blocks(calls)
         stranger = calls.never_sent()
         look, seen = calls.cancel(stranger)
         must(isinstance(look, Absent), "cancel_by_key", f"the cancel is read as {shown(look)} ({seen.note})")
         late = calls.send(key=stranger.key)
         message = f"a request that arrived after the cancel was executed, and answered {late.word}"
-        must(late.made == 0, "cancel_by_key.tombstones", message)
-        must(not isinstance(late.outcome, Succeeded | Pending), "cancel_by_key.tombstones", message)
+        must(late.made == 0, "cancel_by_key.blocks_late_requests", message)
+        must(not isinstance(late.outcome, Succeeded | Pending), "cancel_by_key.blocks_late_requests", message)
 
-    def test_a_tombstone_stops_what_is_being_worked_on(self, calls: Calls) -> None:
+    def test_a_cancel_stops_what_is_being_worked_on(self, calls: Calls) -> None:
         """Sent, and cancelled before the provider acts: no effect."""
-        _with_tombstones(calls)
+        _that_blocks(calls)
         before = calls.world.effects()
         sent = calls.send(Fault.ACT_LATE)
         look, seen = calls.cancel(sent)
@@ -61,14 +61,17 @@ class CancelRules:
         must(isinstance(look, Absent), "cancel_by_key", f"the cancel is read as {shown(look)} ({seen.note})")
         calls.world.settle_late()
         message = "a request that was in progress at the cancel was executed after it"
-        must(calls.world.effects() == before, "cancel_by_key.tombstones", message)
+        must(calls.world.effects() == before, "cancel_by_key.blocks_late_requests", message)
 
 
 def _cancelling(calls: Calls) -> None:
     applies(calls.contract.cancel is not None, "cancel_by_key is not set")
 
 
-def _with_tombstones(calls: Calls) -> None:
+def _that_blocks(calls: Calls) -> None:
     _cancelling(calls)
     rule = calls.contract.cancel
-    applies(rule is not None and rule.tombstones, "cancel_by_key.tombstones is false: a late request is not stopped")
+    applies(
+        rule is not None and rule.blocks_late_requests,
+        "cancel_by_key.blocks_late_requests is false: a late request is not stopped",
+    )

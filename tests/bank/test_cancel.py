@@ -38,20 +38,20 @@ def test_where_there_is_none_it_succeeds_silently(bank, pay, cancel):
         assert cancel(bank, wrong).status_code == 400
 
 
-def test_a_tombstone_stops_what_comes_later(open_bank, pay, cancel, log_path):
+def test_a_cancel_that_blocks_stops_what_comes_later(open_bank, pay, cancel, log_path):
     first = log_path.with_name("first.jsonl")
-    bank = open_bank(cancel=CancelByKey(tombstones=True), log=first)
+    bank = open_bank(cancel=CancelByKey(blocks_late_requests=True), log=first)
     cancel(bank, "k")
     refused = pay(bank, "k")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "payment_canceled")
     log_path.write_bytes(first.read_bytes())
-    again = open_bank(cancel=CancelByKey(tombstones=True))
+    again = open_bank(cancel=CancelByKey(blocks_late_requests=True))
     assert (pay(again, "k").status_code, again.log.payments()) == (409, [])
 
 
-@pytest.mark.parametrize(("tombstones", "effects"), [(False, 1), (True, 0)])
-def test_what_is_still_in_flight(open_bank, pay, cancel, tombstones, effects):
-    bank = open_bank(cancel=CancelByKey(tombstones=tombstones))
+@pytest.mark.parametrize(("blocks", "effects"), [(False, 1), (True, 0)])
+def test_what_is_still_in_flight(open_bank, pay, cancel, blocks, effects):
+    bank = open_bank(cancel=CancelByKey(blocks_late_requests=blocks))
     with ThreadPoolExecutor() as pool:
         pool.submit(pay, bank, "k", fault="stall_before_acting:0.6")
         until_it_holds(lambda: bank.log.sends())

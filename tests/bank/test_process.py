@@ -88,7 +88,7 @@ def test_settings_read_back_as_they_are_written(tmp_path):
             BankAccount(
                 "c", "v", api="stripe", stripe=StripeSettings(events_lag=2.0), old_webhook_secrets=("whsec_old",)
             ),
-            BankAccount("d", "w", cancel=CancelByKey("/void", tombstones=True)),
+            BankAccount("d", "w", cancel=CancelByKey("/void", blocks_late_requests=True)),
             BankAccount("e", "x", cancel=None),
         ),
         faults={"429:3": 2.0},

@@ -135,7 +135,7 @@ def test_square_cancels_by_key(providers: dict[str, Provider]) -> None:
     said = {shape: square.read_cancel(response("square", "cancels", shape), question())[0] for shape in CANCELS}
     assert said == CANCELS
     assert square.read_cancel(Response(200, {}, b"<html></html>"), question())[0] == CouldNotAsk()
-    assert square.contract.cancel is not None and not square.contract.cancel.tombstones
+    assert square.contract.cancel is not None and not square.contract.cancel.blocks_late_requests
 
 
 CANCELS: dict[str, Look] = {"done": Absent(), "not_cancelable": CouldNotAsk(), "internal": CouldNotAsk()}

@@ -157,7 +157,10 @@ def _proven_absent(seen: Observed, cell: Cell, earlier: Request, later: Request)
     word, quiet = earlier.key or earlier.reference, earlier.at + FLIGHT
     cancel = cell.variant.contract.cancel
     if cancel is not None and any(
-        r.asks == "cancel" and r.key == earlier.key and r.status == 200 and (cancel.tombstones or r.at > quiet)
+        r.asks == "cancel"
+        and r.key == earlier.key
+        and r.status == 200
+        and (cancel.blocks_late_requests or r.at > quiet)
         for r in between
     ):
         return True

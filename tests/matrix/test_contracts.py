@@ -17,8 +17,8 @@ LOST = ("act_then_drop", "drop_before_acting", "act_then_500", "500_cached", "st
 CANCELLED = tuple(
     cell
     for replay in ("stored", "success_only")
-    for tombstones in (True, False)
-    for cell in cells.some(cancelling(replay, tombstones=tombstones), *LOST)
+    for blocks in (True, False)
+    for cell in cells.some(cancelling(replay, blocks_late_requests=blocks), *LOST)
 )
 FIRST = cells.some(CANCEL_FIRST, *LOST)
 LATE_ONES = (
@@ -70,7 +70,9 @@ def test_the_cancels_were_needed(runs: Runs) -> None:
 
 @pytest.mark.parametrize("webhooks", [False, True], ids=["polled", "webhooks"])
 @each(LATE_ONES)
-def test_what_may_act_late_is_settled_by_a_tombstone(runs: Runs, cell: Cell, webhooks: bool) -> None:
+def test_what_may_act_late_is_settled_by_a_cancel_that_blocks_late_requests(
+    runs: Runs, cell: Cell, webhooks: bool
+) -> None:
     hold(runs(LATE_ONES, webhooks=webhooks), cell)
 
 

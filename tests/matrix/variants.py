@@ -112,27 +112,27 @@ def variant(replay: Replay, name: str = "", *, lookups: bool = True, **changes: 
 PLAIN: Mapping[Replay, Variant] = {replay: variant(replay) for replay in REPLAYS}
 
 
-def cancelling(replay: Replay, *, tombstones: bool, name: str = "", **more: Any) -> Variant:
+def cancelling(replay: Replay, *, blocks_late_requests: bool, name: str = "", **more: Any) -> Variant:
     """The bank calls payments off by their key, and shows them by their own id alone, unless `more` says otherwise.
 
     So nothing lost can be asked about, but an event that comes after a cancel can (start-up refuses it otherwise).
     """
-    name = name or f"{replay}-{'stones' if tombstones else 'cancel'}"
-    known = variant(replay, name, cancel=CancelRule(tombstones), **{"lookup": BY_ID_ALONE, **more})
-    return replace(known, bank={"cancel": CancelByKey(tombstones=tombstones)})
+    name = name or f"{replay}-{'stones' if blocks_late_requests else 'cancel'}"
+    known = variant(replay, name, cancel=CancelRule(blocks_late_requests), **{"lookup": BY_ID_ALONE, **more})
+    return replace(known, bank={"cancel": CancelByKey(blocks_late_requests=blocks_late_requests)})
 
 
 CANCEL_FIRST = cancelling(
-    "success_only", tombstones=True, name="cancel-first", lookup=LOOKUPS, order=("cancel_by_key", "lookup")
+    "success_only", blocks_late_requests=True, name="cancel-first", lookup=LOOKUPS, order=("cancel_by_key", "lookup")
 )
 """What was called off can be looked at, so that an event which comes after the cancel can be confirmed."""
 
 
 LATE = replace(
-    variant("success_only", "late", late_effects=True, cancel=CancelRule(tombstones=True)),
-    bank={"cancel": CancelByKey(tombstones=True)},
+    variant("success_only", "late", late_effects=True, cancel=CancelRule(blocks_late_requests=True)),
+    bank={"cancel": CancelByKey(blocks_late_requests=True)},
 )
-"""After a 5xx the effect may come later than any horizon: no absence settles, only a tombstone does."""
+"""After a 5xx the effect may come later than any horizon: only a cancel that blocks late requests settles it."""
 
 MUTE = variant("none", "mute", lookups=False)
 """Nothing can be asked and nothing sent again: without an event a person decides (hazard 39)."""

@@ -40,7 +40,7 @@ class Liar:
 def opened(provider: Provider, *, bank: Mapping[str, Any] | None = None, **more: Any) -> Callable[[], Opened]:
     """A bank as LEDGER describes it, with the changes of `bank`, and this provider."""
     assert isinstance(provider, HttpProvider)
-    account = {"cancel": CancelByKey(tombstones=True), **(bank or {})}
+    account = {"cancel": CancelByKey(blocks_late_requests=True), **(bank or {})}
     request = more.pop("request", PAYMENT)
     return lambda: bank_world(provider, request, another=ANOTHER, **{"line": True, "webhooks": True, **more}, **account)
 

@@ -19,13 +19,18 @@ KEY = {"carrier": "header", "name": "Idempotency-Key", "retention": "24h"}
 class TestStored(ProviderConformance):
     @pytest.fixture
     def world(self) -> Iterator[BankWorld]:
-        more = {"line": True, "webhooks": True, "cancel": CancelByKey(tombstones=True), "answers_carry": "Bank-Request"}
+        more = {
+            "line": True,
+            "webhooks": True,
+            "cancel": CancelByKey(blocks_late_requests=True),
+            "answers_carry": "Bank-Request",
+        }
         with bank_world(ledger(answers_carry="bank-request"), PAYMENT, another=ANOTHER, **more) as world:
             yield world
 
 
 class TestCurrent(ProviderConformance):
-    """No tombstones; a key of a 429 that stands before execution."""
+    """A cancel blocks no late request; a key of a 429 that stands before execution."""
 
     @pytest.fixture
     def world(self) -> Iterator[BankWorld]:

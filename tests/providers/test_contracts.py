@@ -126,7 +126,7 @@ def test_a_standing_order_stands_only_where_no_value_is_at_risk(order: Any) -> N
 
 
 def test_every_way_to_settle_that_there_is_may_stand_in_the_order() -> None:
-    every = replace(SOUND, cancel=CancelRule(tombstones=True), order=("cancel_by_key", "lookup", "replay"))
+    every = replace(SOUND, cancel=CancelRule(blocks_late_requests=True), order=("cancel_by_key", "lookup", "replay"))
     assert found(every) == []
     by_id = replace(SOUND, lookup=LookupRule(by_id=True), order=("lookup",))
     assert found(by_id) == []

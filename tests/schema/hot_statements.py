@@ -206,7 +206,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "due.CLAIM_DUE": {**LANE, **HOLD, "replays": True, "first": True, "window": 86200.0, "quiet": 180.0,
                      "flight": 120.0, "pause": 60.0, "lookups": True, "concurrency": 2000, "asking": 1000, "later": 2},
         "attempts.BEGIN_REPLAY": {"id": row, "attempt": 1, "token": uuid4(), "window": 86200.0},
-        "attempts.BEGIN_CANCEL": {"id": row, "attempt": 1, "token": uuid4(), "tombstones": False, "flight": 120.0,
+        "attempts.BEGIN_CANCEL": {"id": row, "attempt": 1, "token": uuid4(), "blocks": False, "flight": 120.0,
                                   "pause": 900.0},
         "due.HASTEN": {"since": LONG_AGO}, "due.HASTEN_LANE": {**LANE},
         "quiet_time.RAISE_QUIET": {**LANE, "over": LONG_AGO, "until": datetime.now(UTC) + timedelta(days=1)},

@@ -39,10 +39,10 @@ def use(
     return contract
 
 
-def cancelling(spine: Spine, *, tombstones: bool = False, **more: Any) -> Contract:
+def cancelling(spine: Spine, *, blocks_late_requests: bool = False, **more: Any) -> Contract:
     """A provider that can be neither replayed nor looked at, but that cancels by key."""
     key = replace(KEYED.key, replay="success_only")
-    return use(spine, **{"key": key, "cancel": CancelRule(tombstones), "lookups": False, **more})
+    return use(spine, **{"key": key, "cancel": CancelRule(blocks_late_requests), "lookups": False, **more})
 
 
 def keyed(spine: Spine, **changes: Any) -> None:

@@ -42,10 +42,10 @@ async def test_what_nobody_can_ask_about_is_cancelled_and_made_anew(spine: Spine
     assert await spine.letters(intent) == []
 
 
-async def test_with_tombstones_a_cancel_waits_for_nothing(spine: Spine) -> None:
+async def test_a_cancel_that_blocks_late_requests_waits_for_nothing(spine: Spine) -> None:
     """The request is still on its way when it is cancelled: it arrives later, and is refused."""
-    serve(spine, BankAccount("stones", "stones-token", cancel=CancelByKey(tombstones=True)))
-    cancelling(spine, tombstones=True, deadline=0.5)
+    serve(spine, BankAccount("stones", "stones-token", cancel=CancelByKey(blocks_late_requests=True)))
+    cancelling(spine, blocks_late_requests=True, deadline=0.5)
     intent = await spine.sent(faults=["stall_before_acting:3"])
     assert dict((await spine.reconcile(after=7)).settled) == {"cancel:absent": 1}
     row = await spine.row(intent)

@@ -42,7 +42,7 @@ async def test_how_a_cancel_is_read_and_a_first_cancel_may_be_said_later(spine: 
 
 @pytest.mark.parametrize("swept", [False, True], ids=["reported", "swept"])
 async def test_limits_that_were_corrected_since_hold_up_a_cancel(spine: Spine, swept: bool) -> None:
-    """Without tombstones the stalled request would arrive after the cancel, and the next one too."""
+    """If the cancel does not block it, the stalled request would arrive after the cancel, and the next one too."""
     contract = cancelling(spine)
     intent = await lost(spine)
     if swept:

@@ -58,7 +58,7 @@ async def test_it_is_neither_sent_again_nor_believed_absent(spine: Spine, before
 async def test_a_cancel_of_the_key_proves_nothing(spine: Spine) -> None:
     intent = await lost(spine, UNKEYED)
     key = replace(KEYED.key, replay="success_only")
-    shop.use(spine, replace(KEYED, key=key, cancel=CancelRule(tombstones=True)), lookups=False)
+    shop.use(spine, replace(KEYED, key=key, cancel=CancelRule(blocks_late_requests=True)), lookups=False)
     await much_later(spine)
     assert (shop.cancels(spine), len(shop.sends(spine))) == (0, 1)
     assert (await spine.row(intent))["status"] == "unknown"

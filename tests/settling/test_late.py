@@ -58,9 +58,12 @@ async def test_a_5xx_that_came_too_late_to_be_reported_marks_the_row(spine: Spin
     await spine.expect(intent, status="unknown", server_error=True)
 
 
-async def test_a_cancel_with_tombstones_settles_what_an_absence_may_not(spine: Spine) -> None:
-    serve(spine, BankAccount("stones", "stones-token", replay="success_only", cancel=CancelByKey(tombstones=True)))
-    use(spine, cancel=CancelRule(tombstones=True), **LATE)
+async def test_a_cancel_that_blocks_late_requests_settles_what_an_absence_may_not(spine: Spine) -> None:
+    serve(
+        spine,
+        BankAccount("stones", "stones-token", replay="success_only", cancel=CancelByKey(blocks_late_requests=True)),
+    )
+    use(spine, cancel=CancelRule(blocks_late_requests=True), **LATE)
     intent = await spine.sent(faults=["500_rolled_forward:600"])
     for _ in range(2):
         assert cancels(spine) == 0
@@ -76,7 +79,7 @@ async def test_a_cancel_with_tombstones_settles_what_an_absence_may_not(spine: S
     assert standing(spine) == 1
 
 
-async def test_a_cancel_without_tombstones_does_not(spine: Spine) -> None:
+async def test_a_cancel_that_blocks_no_late_request_does_not(spine: Spine) -> None:
     contract = use(spine, cancel=CancelRule(), **LATE)
     intent = await spine.sent(faults=["500_rolled_forward:600"])
     for _ in contract.schedule:

@@ -75,19 +75,19 @@ def test_a_cancel_is_made_only_for_what_nothing_before_it_decides() -> None:
     assert following(taken(), contract=first) == "cancel_by_key", "as the contract says"
 
 
-def test_without_tombstones_a_cancel_waits_until_nothing_can_arrive_after_it() -> None:
-    stones = replace(CONTRACT, cancel=CancelRule(tombstones=True))
+def test_a_cancel_that_blocks_no_late_request_waits_until_nothing_can_arrive_after_it() -> None:
+    stones = replace(CONTRACT, cancel=CancelRule(blocks_late_requests=True))
     for quiet in (None, 5.0):
         assert following(taken(quiet_left=quiet), askable=False) is None
         assert following(taken(quiet_left=quiet), askable=False, contract=stones) == "cancel_by_key"
     assert following(taken(), askable=False, sent=True) is None, "this take's own replay may arrive after it"
 
 
-def test_what_may_act_late_is_cancelled_with_tombstones_alone() -> None:
+def test_what_may_act_late_is_cancelled_only_where_that_blocks_late_requests() -> None:
     late = replace(CONTRACT, late_effects=True)
     row = taken(server_error=True, absences=1, lookups=len(CONTRACT.schedule) - 1)
     assert following(row, {"lookup": Absent()}, contract=late) is None
-    stones = replace(late, cancel=CancelRule(tombstones=True))
+    stones = replace(late, cancel=CancelRule(blocks_late_requests=True))
     for absences, way in ((1, "cancel_by_key"), (0, None)):
         once = replace(row, row=replace(row.row, lookups=1, absences=absences))
         assert following(once, {"lookup": Absent()}, contract=stones) == way

@@ -138,7 +138,7 @@ WITH counted AS MATERIALIZED (
     RETURNING d.tenant_id, d.operation, d.decision, d.at
 ), added AS (
     INSERT INTO idem.tenant_usage AS u (tenant_id, hour, requests, created, replayed, mismatch, expired_reuse)
-    SELECT t.tenant_id, date_trunc('hour', t.at, 'UTC'), count(*), count(*) FILTER (WHERE t.decision = 'created'),
+    SELECT t.tenant_id, date_trunc('hour', t.at, 'UTC'), count(*), count(*) FILTER (WHERE t.decision = 'accepted'),
            count(*) FILTER (WHERE t.decision = 'replay'), count(*) FILTER (WHERE t.decision = 'mismatch'),
            count(*) FILTER (WHERE t.decision = 'expired')
       FROM counted t GROUP BY 1, 2 ORDER BY 1, 2

@@ -216,7 +216,7 @@ BEGIN
     END IF;
     INSERT INTO idem.decisions_to_count (tenant_id, operation, decision)
     VALUES (p_tenant, p_operation,
-            CASE WHEN d.decision IN ('accepted', 'reserved', 'begun')              THEN 'created'
+            CASE WHEN d.decision IN ('accepted', 'reserved', 'begun')              THEN 'accepted'
                  WHEN d.decision = 'begun_again'                                   THEN 'retrying'
                  WHEN d.decision = 'in_progress' AND d.status = 'awaiting'           THEN 'awaiting'
                  ELSE d.decision END);

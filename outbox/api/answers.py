@@ -18,7 +18,7 @@ OPERATORS_TIME: Final = 3600.0
 
 ANOTHERS: Final = "Another program of your account used this key: its token has another label."
 
-STEPS: Final[Mapping[str, str]] = {
+SHOWN_STATUS: Final[Mapping[str, str]] = {
     "unfrozen": "queued",
     "waiting": "queued",
     "pending": "queued",
@@ -60,11 +60,11 @@ def answer(asked: AnswerContext, decision: Status | decisions.Limited, *, repeat
         case decisions.InProgress(intent, "awaiting", wait, reference, interim) if intent is not None:
             # A row that was awaiting before there were interim answers has its reference only.
             shown = {"reference": reference} if interim is None and reference is not None else interim
-            return accepted(asked, intent, STEPS["awaiting"], wait, shown)
+            return accepted(asked, intent, SHOWN_STATUS["awaiting"], wait, shown)
         case decisions.InProgress(intent, status, wait):
             # Whoever accepted it, waited, and is still waiting has been accepted.
             if intent is not None and (not repeated or asked.operation.while_running == "accepted"):
-                return accepted(asked, intent, STEPS[status or "pending"], wait)
+                return accepted(asked, intent, SHOWN_STATUS[status or "pending"], wait)
             raise _problem(asked, "in_progress", "The first request with this key is still running.", intent, wait)
         case decisions.Unknown(intent, wait):
             raise _problem(
@@ -101,13 +101,13 @@ def answer(asked: AnswerContext, decision: Status | decisions.Limited, *, repeat
             assert_never(unlisted)
 
 
-def accepted(asked: AnswerContext, intent: UUID, step: str, wait: float, interim: Any = None) -> Answer:
+def accepted(asked: AnswerContext, intent: UUID, status: str, wait: float, interim: Any = None) -> Answer:
     """202: the request is stored and will run; with the interim answer once the provider has accepted it."""
     body: dict[str, Any] = {
         "intent": str(intent),
         "operation": asked.operation.name,
         "state": "in_progress",
-        "step": step,
+        "status": status,
     }
     if interim is not None:
         body["interim"] = interim

@@ -233,7 +233,7 @@ class Service:
         found = await self._found(tenant, intent)
         if found is None or found["outcome"] == "cancelled":
             return found and _cancelled(intent)
-        state = found["outcome"] or found["step"] or found["state"]
+        state = found["outcome"] or found["status"] or found["state"]
         raise ProblemError(
             "not_cancellable",
             f"It is {state}: only a request that was certainly not sent can be cancelled.",

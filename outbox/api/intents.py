@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from idem.outbox.api.answers import STEPS
+from idem.outbox.api.answers import SHOWN_STATUS
 from idem.outbox.domain.states import KeyState
 from idem.outbox.http_server.problems import encoded
 
@@ -51,7 +51,7 @@ SELECT e.at, e.source, e.kind, e.outcome, e.to_state AS state, e.to_status AS st
 async def _timeline(connection: AsyncConnection[Any], intent_id: UUID) -> list[dict[str, Any]]:
     cursor = connection.cursor(row_factory=dict_row)
     rows = await (await cursor.execute(TIMELINE, {"intent": intent_id})).fetchall()
-    return [row | {"at": _time(row["at"]), "status": STEPS.get(row["status"])} for row in rows]
+    return [row | {"at": _time(row["at"]), "status": SHOWN_STATUS.get(row["status"])} for row in rows]
 
 
 LISTED = """n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
@@ -143,7 +143,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
         "key": row["idempotency_key"],
         "state": row["state"],
         "outcome": row["outcome"],
-        "step": STEPS.get(row["status"]),
+        "status": SHOWN_STATUS.get(row["status"]),
         "label": row["label"],
         "provider_reference": row["provider_reference"],
         "created_at": _time(row["created_at"]),

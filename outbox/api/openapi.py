@@ -120,7 +120,7 @@ def _ask(operation: OperationSpec, settings: ApiSettings) -> dict[str, Any]:
                     "intent": EXAMPLE_INTENT,
                     "operation": operation.name,
                     "state": "in_progress",
-                    "step": "awaiting_provider",
+                    "status": "awaiting_provider",
                     "interim": {"reference": "pay_1", "status": "processing"},
                 },
             }

@@ -52,7 +52,7 @@ class AcceptedBody(TypedDict):
     intent: UUID
     operation: str
     state: Literal["in_progress"]
-    step: str
+    status: str
     interim: NotRequired[Interim]
 
 
@@ -64,7 +64,7 @@ class IntentBody(TypedDict):
     key: str
     state: Annotated[str, Field(json_schema_extra={"enum": STATES})]
     outcome: NotRequired[str | None]
-    step: NotRequired[str | None]
+    status: NotRequired[str | None]
     label: NotRequired[str | None]
     provider_reference: NotRequired[str | None]
     created_at: datetime

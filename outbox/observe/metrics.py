@@ -87,7 +87,7 @@ ANOTHER_ACCOUNT = _sum(
 REPORTS = Counter("idem_reports_total", "Results of attempts, as reported by the holders of the claims.", ["fate"])
 LEASES_LOST = Counter("idem_leases_lost_total", "Calls that lost their claim before their result was reported.")
 SWEPT = Counter("idem_swept_total", "Claims whose lease expired.")
-HELD = Counter("idem_too_old_total", "Queued rows that were too old to send.")
+TOO_OLD = Counter("idem_too_old_total", "Queued rows that were too old to send.")
 TRANSITIONS = Counter(
     "idem_transitions_total", "Changes of a row's status, by their source; `none` is a new row, `gone` a removed one.",
     ["source", "from_status", "to_status"],
@@ -180,8 +180,8 @@ HANDLER_WAITING = _newest(
 )
 
 # How idem itself is.
-KEYS = Counter(
-    "idem_keys_pruned_total", "Keys that were expired or deleted, and history rows that were deleted.", ["what"]
+PRUNED = Counter(
+    "idem_rows_pruned_total", "Keys that were expired or deleted, and history rows that were deleted.", ["what"]
 )
 STORE_ERRORS = Counter(
     "idem_store_errors_total", "Statements that failed because the database was unreachable.", ["daemon"]

@@ -16,7 +16,7 @@ from idem.outbox.observe.logs import error_text, log
 from idem.outbox.observe.logs import set_up as set_up
 
 DECISIONS: Final[Mapping[type, str]] = {
-    decisions.Accepted: "created",
+    decisions.Accepted: "accepted",
     decisions.Retrying: "retrying",
     decisions.Replay: "replay",
     decisions.InProgress: "in_progress",
@@ -179,13 +179,13 @@ def swept(intent: UUID, attempt: int, holder: str | None, to: str | None) -> Non
 
 
 def too_old(intent: UUID) -> None:
-    metrics.HELD.inc()
+    metrics.TOO_OLD.inc()
     log.warning("too_old", intent=str(intent))
 
 
 def pruned(what: str, rows: int) -> None:
     if rows:
-        metrics.KEYS.labels(what).inc(rows)
+        metrics.PRUNED.labels(what).inc(rows)
         log.info("pruned", what=what, rows=rows)
 
 

@@ -18,7 +18,7 @@ async def test_a_new_wish_is_in_the_database_when_the_client_hears_of_it(api: Cl
     response = await api.ask()
     assert response.status_code == 202
     told = response.json()
-    assert told == {"intent": told["intent"], "operation": "pay.keyed", "state": "in_progress", "step": "queued"}
+    assert told == {"intent": told["intent"], "operation": "pay.keyed", "state": "in_progress", "status": "queued"}
     assert (response.headers["Location"], response.headers["Retry-After"]) == (f"/v1/intents/{told['intent']}", "1")
     assert response.headers["Cache-Control"] == "no-store"
     assert (await spine.key(api.intent(response)))["state"] == "in_progress"
@@ -201,7 +201,7 @@ async def test_an_intent_is_shown_with_its_answer_and_its_story(api: Client, spi
     made = await api.ask()
     await spine.work()
     found = (await api.http.get(made.headers["Location"])).json()
-    assert (found["state"], found["outcome"], found["step"], found["key"]) == ("completed", "succeeded", None, "k1")
+    assert (found["state"], found["outcome"], found["status"], found["key"]) == ("completed", "succeeded", None, "k1")
     assert (found["answer"]["status"], found["answer"]["body"]["intent"]) == (201, found["id"])
     assert next((e["source"], e["kind"]) for e in found["timeline"]) == ("accept", "accepted")
     assert {name for entry in found["timeline"] for name in entry} == {

@@ -46,7 +46,7 @@ async def test_ib_126_two_hundred_at_once_are_one(spine: Spine) -> None:
 
                 answers = await asyncio.gather(*(ask(n) for n in range(REQUESTS)))
                 codes = Counter(
-                    (answer.status_code, answer.json().get("code", answer.json().get("step"))) for answer in answers
+                    (answer.status_code, answer.json().get("code", answer.json().get("status"))) for answer in answers
                 )
                 allowed = {(202, "queued"), (409, "in_progress")} | ({(422, "key_reused")} if round % 2 else set())
                 assert set(codes) <= allowed, codes

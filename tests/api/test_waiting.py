@@ -35,7 +35,7 @@ async def test_the_first_and_its_duplicates_hear_the_same_bytes(api: Client, spi
 
 async def test_a_wait_that_ends_too_soon_says_where_it_stands(api: Client, spine: Spine) -> None:
     first, second = await api.ask(wait=1), await api.ask(wait=1)
-    assert (first.status_code, first.json()["step"]) == (202, "queued")
+    assert (first.status_code, first.json()["status"]) == (202, "queued")
     assert (second.status_code, second.json()["code"]) == (409, "in_progress")
     await spine.work(faults=["act_then_drop"])
     assert await api.told(wait=1) == (409, "outcome_unknown")

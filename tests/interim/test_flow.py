@@ -16,10 +16,10 @@ async def test_hazard_14_the_customer_is_sent_on_while_the_end_is_awaited(shop: 
 
     for answer in (await shop.pay("final"), await shop.pay("final", wait=1)):
         assert answer.status_code == 202
-        assert (body(answer)["step"], body(answer)["interim"]) == ("awaiting_provider", wanted)
+        assert (body(answer)["status"], body(answer)["interim"]) == ("awaiting_provider", wanted)
         assert answer.headers["retry-after"] and answer.headers["location"].endswith(str(intent))
     shown = await shop.shown(intent)
-    assert (shown["state"], shown["step"], shown["interim"], shown["answer"]) == (
+    assert (shown["state"], shown["status"], shown["interim"], shown["answer"]) == (
         "in_progress", "awaiting_provider", wanted, None,
     )  # fmt: skip
     assert (await shop.hooks.desk.cli("intents", "show", intent, "--json")).data["interim"] == wanted

@@ -71,7 +71,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "handler_work": {"handler": "h", "intent_id": INTENT, "number": 1, "event_id": ROW},
     "tenant_usage": {"tenant_id": "t", "hour": sql.SQL("now()")},
     "tenant_keys": {"tenant_id": "t"},
-    "decisions_to_count": {"id": ROW, "tenant_id": "t", "operation": "pay", "decision": "created"},
+    "decisions_to_count": {"id": ROW, "tenant_id": "t", "operation": "pay", "decision": "accepted"},
 }  # fmt: skip
 
 

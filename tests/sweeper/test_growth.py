@@ -80,7 +80,7 @@ ALONE = (
     "INSERT INTO idem.lane_changes (provider, account, what, paused, changed_by, reason)"
     " SELECT 'p', 'a', 'calls', true, 'anna', 'r' FROM generate_series(1, 25)",
     "INSERT INTO idem.daemons (id, kind, host, pid) VALUES ('d', 'worker', 'h', 1)",
-    "INSERT INTO idem.decisions_to_count (tenant_id, operation, decision) VALUES ('t', 'pay.keyed', 'created')",
+    "INSERT INTO idem.decisions_to_count (tenant_id, operation, decision) VALUES ('t', 'pay.keyed', 'accepted')",
     "INSERT INTO idem.tenant_usage (tenant_id, hour) VALUES ('u', now())",
     "INSERT INTO idem.tenant_keys (tenant_id, counted_at) VALUES ('t', now())",
 )

@@ -43,13 +43,13 @@ async def usage(database: Database, known: Catalogue, tenant: str) -> dict[str, 
 async def test_reserve_is_counted_on_any_connection(database: Database, db_url: str, idem_toml: Path, way: str) -> None:
     query(db_url, "CREATE TABLE bought (key text PRIMARY KEY)")
     _, charge = define(idem_toml)
-    before = {each: counted("payments.create", each) for each in ("created", "in_progress")}
+    before = {each: counted("payments.create", each) for each in ("accepted", "in_progress")}
     for _ in range(3):
         await asyncio.to_thread(request, way, charge, db_url, "READ COMMITTED", "k", Rows())
     found = await usage(database, catalogue("http://127.0.0.1:9"), "acme")
     assert found == {"requests": 3, "created": 1, "replayed": 0, "mismatch": 0, "expired_reuse": 0}
     after = {each: counted("payments.create", each) - before[each] for each in before}
-    assert after == {"created": 1.0, "in_progress": 2.0}
+    assert after == {"accepted": 1.0, "in_progress": 2.0}
 
 
 async def test_accept_of_the_library_and_of_sql_counts_each_decision(database: Database, db_url: str) -> None:
@@ -101,7 +101,7 @@ async def test_complete_and_its_replays_are_counted(database: Database, db_url: 
 
 async def test_an_inline_call_is_counted_once(spine: Spine) -> None:
     shop = buying.shop(spine)
-    before = {each: counted("buy.keyed", each) for each in ("created", "in_progress", "mismatch")}
+    before = {each: counted("buy.keyed", each) for each in ("accepted", "in_progress", "mismatch")}
     async with shop.runs:
         await shop.run("k")
         await shop.begin("k")
@@ -109,7 +109,7 @@ async def test_an_inline_call_is_counted_once(spine: Spine) -> None:
         found = await usage(spine.database, shop.known, "t")
     assert found == {"requests": 3, "created": 1, "replayed": 0, "mismatch": 1, "expired_reuse": 0}
     assert {each: counted("buy.keyed", each) - before[each] for each in before} == {
-        "created": 1.0, "in_progress": 1.0, "mismatch": 1.0,
+        "accepted": 1.0, "in_progress": 1.0, "mismatch": 1.0,
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from idem.sweeper.daemon import Sweeper
 NAME = "pay.keyed"
 PARAMS = {"amount": 100, "at": "10:00"}
 OTHER = {**PARAMS, "amount": 7}
-SHOWN = ("created", "replay", "retrying", "mismatch", "in_progress")
+SHOWN = ("accepted", "replay", "retrying", "mismatch", "in_progress")
 USAGE = """
 SELECT coalesce(sum(requests), 0)::int AS requests, coalesce(sum(created), 0)::int AS created,
        coalesce(sum(replayed), 0)::int AS replayed, coalesce(sum(mismatch), 0)::int AS mismatch
@@ -90,7 +90,7 @@ async def test_reserve_counts_each_retry_once(spine: Spine, idem_toml: Path, lef
 
     ask(PARAMS)
     counts = Counting(spine, "notes.create")
-    assert await counts.metric() == {"created": 1}
+    assert await counts.metric() == {"accepted": 1}
     for params, decision in ((PARAMS, "replay"), (OTHER, "mismatch")):
         ask(params, fingerprint_without=left_out)
         assert await counts.metric() == {decision: 1}
@@ -115,7 +115,7 @@ async def test_inline_calls_count_each_retry_once(spine: Spine, tmp_path: Path, 
 
     assert await asyncio.to_thread(ask, PARAMS, {}) == 201
     counts = Counting(spine, "labels.book")
-    assert await counts.metric() == {"created": 1}
+    assert await counts.metric() == {"accepted": 1}
     for params, decision, status in ((PARAMS, "replay", 201), (OTHER, "mismatch", 422)):
         assert await asyncio.to_thread(ask, params, changes) == status
         assert await counts.metric() == {decision: 1}

@@ -1,12 +1,12 @@
 """What a call or a look-up shows: it happened, it was refused, nothing happened, or it is not known.
 
-`Outcome` is the union of what a call may show, `Look` of what a look-up may show.
+`Outcome` is the union of what a call may show, `LookupOutcome` of what a look-up may show.
 """
 
 from idem.outbox.domain.outcomes import Absent as Absent
 from idem.outbox.domain.outcomes import Ambiguous as Ambiguous
 from idem.outbox.domain.outcomes import CouldNotAsk as CouldNotAsk
-from idem.outbox.domain.outcomes import Look as Look
+from idem.outbox.domain.outcomes import LookupOutcome as LookupOutcome
 from idem.outbox.domain.outcomes import NotExecuted as NotExecuted
 from idem.outbox.domain.outcomes import Outcome as Outcome
 from idem.outbox.domain.outcomes import Pending as Pending

@@ -10,7 +10,7 @@ import psycopg
 
 SILENCE: Final = 90.0
 """Seconds without an answer after which another session asks whether the server works. More than any lock may take."""
-LOOK: Final = 15.0
+PATIENCE: Final = 15.0
 """Seconds that this question may take, the new connection included."""
 
 # An own session is shown with its state to every role.
@@ -27,7 +27,7 @@ class Session(psycopg.Connection[Any]):
     """
 
     silence: float = SILENCE
-    look: float = LOOK
+    patience: float = PATIENCE
     backend: int | None = None
     """The process of the server that works for it. A pooler names another one when the session begins."""
 
@@ -73,7 +73,7 @@ class _Watch:
         said: list[bool] = []
         asking = threading.Thread(target=self._ask, args=(said,), name="idem-db-look", daemon=True)
         asking.start()
-        asking.join(self._session.look)
+        asking.join(self._session.patience)
         return said[0] if said else None
 
     def _ask(self, said: list[bool]) -> None:

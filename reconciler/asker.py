@@ -10,7 +10,7 @@ from idem.outbox.domain.outcomes import (
     Absent,
     Ambiguous,
     CouldNotAsk,
-    Look,
+    LookupOutcome,
     NotExecuted,
     Outcome,
     Pending,
@@ -29,7 +29,7 @@ from idem.reconciler import attempts, strategies, verdict
 from idem.reconciler.control_question import ControlQuestion, Doubt, not_trusted
 from idem.reconciler.lookup_claim import LookupClaim
 
-How: TypeAlias = Literal["replay", "look", "cancel"]
+How: TypeAlias = Literal["replay", "lookup", "cancel"]
 ANSWERS_THAT_DECIDE_NOTHING = REQUEST | {500}
 """Statuses of a replay or a cancel that are the provider's own word, given again and again: they use up a look
 (IB-089)."""
@@ -45,7 +45,7 @@ class Answered:
     """
 
     how: How
-    look: Look
+    lookup: LookupOutcome
     seen: Seen
     sent: bool
     counts: bool = False
@@ -74,8 +74,8 @@ class Asker:
 
         What is sent is an attempt: same lane, last check, deadline, limits and breaker as a worker's call.
         """
-        askable = claim.may_look and bool(self.lane.provider.questions(claim.question))
-        done: dict[Strategy, Look] = {}
+        askable = claim.may_look_up and bool(self.lane.provider.questions(claim.question))
+        done: dict[Strategy, LookupOutcome] = {}
         steps: list[Answered] = []
         while True:
             strategy = strategies.following(
@@ -92,12 +92,12 @@ class Asker:
                 case "replay":
                     step = await self._replay(claim)
                 case "lookup":
-                    step = await self._look(claim)
+                    step = await self._lookup(claim)
                 case "cancel_by_key":
                     step = await self._cancel(claim)
                 case _ as unlisted:
                     assert_never(unlisted)
-            done[strategy] = CouldNotAsk() if step is None else step.look
+            done[strategy] = CouldNotAsk() if step is None else step.lookup
             if step is not None:
                 steps.append(step)
                 claim = claim.as_attempt(step.attempt)
@@ -105,7 +105,7 @@ class Asker:
     def _not_now(self, claim: LookupClaim) -> Answered | None:
         """Why nothing was asked, where something may be asked later."""
         wait: float | None = None
-        if not claim.may_look:
+        if not claim.may_look_up:
             why = "look-ups are paused"
         elif strategies.may_ever_cancel(self._contract, claim):
             why = "a cancel by key waits until no request that was sent can arrive after it"
@@ -115,7 +115,7 @@ class Asker:
             why = "replays are paused"
         else:
             return None
-        return Answered("look", CouldNotAsk(wait), Seen(note=why), sent=False)
+        return Answered("lookup", CouldNotAsk(wait), Seen(note=why), sent=False)
 
     async def _replay(self, claim: LookupClaim) -> Answered | None:
         assert claim.request is not None  # `strategies` asks for it
@@ -136,22 +136,22 @@ class Asker:
             self._contract.provider, self.lane.account.name, claim.row.intent_id, attempt, name(outcome), seen.elapsed,
             failure(outcome, seen), how="replay",
         )  # fmt: skip
-        look = _as_look(outcome, seen, self._contract)
+        lookup = _as_lookup(outcome, seen, self._contract)
         return Answered(
             "replay",
-            look,
+            lookup,
             seen,
             # What is proven not executed cannot act later: it needs no quiet time of its own.
             sent=not isinstance(outcome, NotExecuted),
-            counts=isinstance(look, CouldNotAsk) and seen.http_status in ANSWERS_THAT_DECIDE_NOTHING,
+            counts=isinstance(lookup, CouldNotAsk) and seen.http_status in ANSWERS_THAT_DECIDE_NOTHING,
             attempt=attempt,
             burned=isinstance(outcome, Ambiguous) and outcome.cached,
             server_error=isinstance(outcome, Ambiguous) and decide.own_error(seen),
         )
 
-    async def _look(self, claim: LookupClaim) -> Answered:
+    async def _lookup(self, claim: LookupClaim) -> Answered:
         question, asked_as = claim.question, self.sender.now()
-        look, seen = await self.lane.ask(
+        lookup, seen = await self.lane.ask(
             dataclasses.replace(question, earlier_keys=()), lease_ends=claim.lease_ends
         )  # fmt: skip
         # Everything under an earlier key is proven not executed: a refusal there, such as the object that was
@@ -163,22 +163,22 @@ class Asker:
             if later and not self.lane.provider.questions(before):
                 break
             other, why = await self.lane.ask(before, lease_ends=claim.lease_ends)
-            if isinstance(other, CouldNotAsk) and later and isinstance(look, Absent):
+            if isinstance(other, CouldNotAsk) and later and isinstance(lookup, Absent):
                 # What could not be asked about may be there.
-                look, seen = other, why
+                lookup, seen = other, why
             elif isinstance(other, Succeeded | Pending):
-                if isinstance(look, Succeeded | Pending) and look.reference != other.reference:
+                if isinstance(lookup, Succeeded | Pending) and lookup.reference != other.reference:
                     seen = dataclasses.replace(seen, copies=max(seen.copies, 1) + max(why.copies, 1))
-                elif isinstance(look, Refused) or (later and not isinstance(look, Succeeded | Pending)):
-                    look, seen = other, why
-                elif not isinstance(look, Succeeded | Pending):
+                elif isinstance(lookup, Refused) or (later and not isinstance(lookup, Succeeded | Pending)):
+                    lookup, seen = other, why
+                elif not isinstance(lookup, Succeeded | Pending):
                     # What was sent under this key may act all the same, and nobody would ask about it again.
-                    look, seen = other, dataclasses.replace(why, copies=max(why.copies, 1) + 1)
-        doubt = await self.control.confirm(look, claim, asked_as=asked_as, lease_ends=claim.lease_ends)
+                    lookup, seen = other, dataclasses.replace(why, copies=max(why.copies, 1) + 1)
+        doubt = await self.control.confirm(lookup, claim, asked_as=asked_as, lease_ends=claim.lease_ends)
         if doubt is not None:
-            look, seen = not_trusted(doubt, seen)
-            return Answered("look", look, seen, sent=False, counts=doubt.counts, why=_why(doubt))
-        return Answered("look", look, seen, sent=False)
+            lookup, seen = not_trusted(doubt, seen)
+            return Answered("lookup", lookup, seen, sent=False, counts=doubt.counts, why=_why(doubt))
+        return Answered("lookup", lookup, seen, sent=False)
 
     async def _cancel(self, claim: LookupClaim) -> Answered | None:
         if self.lane.provider.cancel(claim.question) is None or self.lane.breaker.room(clock.boottime()) == 0:
@@ -193,21 +193,21 @@ class Asker:
             attempt = await attempts.begin_cancel(connection, claim, self._contract)
         if attempt is None:
             return None
-        look, seen = await self.lane.cancel(claim.question, lease_ends=claim.lease_ends)
+        lookup, seen = await self.lane.cancel(claim.question, lease_ends=claim.lease_ends)
         # The credentials of another account cancel nothing there either, and say so (hazard 8).
         doubt = await self.control.confirm(
-            look, claim, asked_as=asked_as, lease_ends=claim.lease_ends, looked=False
+            lookup, claim, asked_as=asked_as, lease_ends=claim.lease_ends, looked=False
         )  # fmt: skip
         if doubt is not None:
-            look, seen = not_trusted(doubt, seen)
-        undecided = isinstance(look, CouldNotAsk)
+            lookup, seen = not_trusted(doubt, seen)
+        undecided = isinstance(lookup, CouldNotAsk)
         counts = undecided and (seen.http_status in ANSWERS_THAT_DECIDE_NOTHING or (doubt is not None and doubt.counts))
-        return Answered("cancel", look, seen, sent=undecided, counts=counts, attempt=attempt, why=_why(doubt))
+        return Answered("cancel", lookup, seen, sent=undecided, counts=counts, attempt=attempt, why=_why(doubt))
 
 
 def _withheld(how: How, doubt: Doubt) -> Answered:
-    look, seen = not_trusted(doubt, Seen())
-    return Answered(how, look, dataclasses.replace(seen, started=False), sent=False, counts=doubt.counts,
+    lookup, seen = not_trusted(doubt, Seen())
+    return Answered(how, lookup, dataclasses.replace(seen, started=False), sent=False, counts=doubt.counts,
                     why=_why(doubt))  # fmt: skip
 
 
@@ -226,7 +226,12 @@ def _all_of(steps: list[Answered]) -> Answered:
         server_error=any(step.server_error for step in steps),
         why=next((step.why for step in reversed(steps) if step.why is not None), None),
         tried=tuple(
-            {"how": step.how, "outcome": name(step.look), "http_status": step.seen.http_status, "note": step.seen.note}
+            {
+                "how": step.how,
+                "outcome": name(step.lookup),
+                "http_status": step.seen.http_status,
+                "note": step.seen.note,
+            }
             for n, step in enumerate(steps)
             if n != best
         ),
@@ -234,7 +239,7 @@ def _all_of(steps: list[Answered]) -> Answered:
 
 
 def _weight(step: Answered) -> int:
-    match step.look:
+    match step.lookup:
         case Succeeded() | Refused() | Pending():
             return 4
         case Absent():
@@ -243,7 +248,7 @@ def _weight(step: Answered) -> int:
             return 1 if step.counts else 0
 
 
-def _as_look(outcome: Outcome, seen: Seen, contract: Contract) -> Look:
+def _as_lookup(outcome: Outcome, seen: Seen, contract: Contract) -> LookupOutcome:
     """On a replay only Succeeded, Pending and Refused count; a 401 or 404 there proves nothing about the first send."""
     match outcome:
         case Refused() if contract.unlisted_4xx == "answer" and seen.http_status in REQUEST:

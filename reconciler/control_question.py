@@ -17,7 +17,7 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import FrozenRequest, LookupRule
 from idem.outbox.domain.lane_names import LaneName
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Seen
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, LookupOutcome, Seen
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers.key_locations import of_path, places
 from idem.outbox.worker.sent_as import CANCEL, CREDENTIALS, LOOKUPS, Sender, who
@@ -71,14 +71,14 @@ class ControlQuestion:
         self._one = asyncio.Lock()
 
     async def confirm(
-        self, look: Look, claim: LookupClaim, *, asked_as: int | None, lease_ends: float, looked: bool = True
+        self, lookup: LookupOutcome, claim: LookupClaim, *, asked_as: int | None, lease_ends: float, looked: bool = True
     ) -> Doubt | None:
         """None: the look can be believed, or it is not `Absent`. `asked_as`: the sender (`Sender.now`) before the
         question.
 
         `looked` False: it is the answer to a cancel, so the rules of the look-ups do not matter.
         """
-        if not isinstance(look, Absent):
+        if not isinstance(lookup, Absent):
             return None
         changed = tuple(each for each in self.sender.changed(claim.sent_as) if looked or each == CREDENTIALS)
         form = self._form(claim.places) if looked else None
@@ -223,7 +223,7 @@ class ControlQuestion:
         self._good_until[of] = now + GOOD_FOR
 
 
-def not_trusted(doubt: Doubt, seen: Seen) -> tuple[Look, Seen]:
+def not_trusted(doubt: Doubt, seen: Seen) -> tuple[LookupOutcome, Seen]:
     """What a look comes to that is not believed."""
     status = seen.http_status if doubt.http_status is None else doubt.http_status
     return CouldNotAsk(doubt.retry_after), Seen(status, note=doubt.note, started=True)

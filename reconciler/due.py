@@ -110,7 +110,7 @@ WITH pause AS MATERIALIZED (
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
        t.provider_reference AS reference, coalesce(t.may_replay AND t.memory_left > 0, false)
                                         AND r.outbox_id IS NOT NULL AS replay, t.memory_left,
-       NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT lookups FROM pause) AS may_look,
+       NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT lookups FROM pause) AS may_look_up,
        t.inline, t.traceparent, t.imported_as, t.sent_as,
        {_is_ours("t")} AS as_before,
        t.lookups, t.ordered, t.absences, t.key_burned, t.cancel_sent, t.server_error,

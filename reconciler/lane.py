@@ -123,13 +123,13 @@ class LaneReconciler:
         try:
             claim = self._control.judged(claim)
             found = await self._asker.ask(claim)
-            how, look = (found.how, name(found.look)) if found else ("look", "not_askable")
+            how, lookup = (found.how, name(found.lookup)) if found else ("lookup", "not_askable")
             why = found.seen.why if found else None
-            telemetry.looked_up(self.name.provider, self.name.account, claim.row.intent_id, how, look, why)
+            telemetry.looked_up(self.name.provider, self.name.account, claim.row.intent_id, how, lookup, why)
             became, change = await settling.settle(context.database, context.renderer, claim, found, terms)
             context.asked[became] += 1
             if change is not None and change.status is not claim.row.status:
-                context.settled[f"{how}:{look}"] += 1
+                context.settled[f"{how}:{lookup}"] += 1
         except StillSending:
             # Its token stays held, so that no heartbeat says that this process is done with it.
             context.held.hold(claim.row.token)

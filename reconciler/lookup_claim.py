@@ -30,7 +30,7 @@ class LookupClaim:
     lease_ends: float  # on the boot clock
     send_by: float = -math.inf  # until when a replay may leave, on the boot clock: then the provider may have forgotten
     may_send: bool = True  # replays and cancels are not paused
-    may_look: bool = True  # look-ups are not paused
+    may_look_up: bool = True  # look-ups are not paused
     begun: bool = False  # the claim begins with the replay, so that attempt is counted already
     ordered: bool = False  # an extra look-up, which uses up none of the schedule
     sent_at: float | None = None

@@ -28,22 +28,22 @@ async def settle(
 
     Returns a word for what became of it, and the change that was written.
     """
-    how = found.how if found else "look"
-    look = found.look if found else CouldNotAsk()
+    how = found.how if found else "lookup"
+    lookup = found.lookup if found else CouldNotAsk()
     seen = found.seen if found else Seen(note=claim.withheld or "no look-up is possible")
     why = found.why if found else claim.withheld
     attempt = found.attempt if found and found.attempt is not None else claim.row.attempt
-    evidence = Evidence("reconciler", how, name(look), seen)
+    evidence = Evidence("reconciler", how, name(lookup), seen)
     if found and found.tried:
         evidence = dataclasses.replace(evidence, details={"tried": list(found.tried)})
     proof: StoredProof | None = None
     letters: tuple[DeadLetter, ...] = ()
     ordered = policy.Ordered()
-    match look:
+    match lookup:
         case Succeeded() | Refused() | Pending():
-            rendered = await renderer.render(terms.operation, look, claim.row.intent_id)
+            rendered = await renderer.render(terms.operation, lookup, claim.row.intent_id)
             proof = StoredProof(
-                uuid4(), "reconciler", look, rendered.answer, seen.http_status, attempt, rendered.interim
+                uuid4(), "reconciler", lookup, rendered.answer, seen.http_status, attempt, rendered.interim
             )
             letters = (rendered.letter,) if rendered.letter else ()
         case Absent() | CouldNotAsk():
@@ -73,18 +73,18 @@ async def settle(
         if found is None:
             change = verdict.not_askable(row, evidence, terms)
             change = verdict.explained(change, why)
-        elif isinstance(look, CouldNotAsk) and found.counts:
+        elif isinstance(lookup, CouldNotAsk) and found.counts:
             change = verdict.after_lookup(row, CouldNotAsk(), evidence, terms, sent=found.sent)
             change = verdict.explained(verdict.answered(change, row, terms), why)
-        elif isinstance(look, Absent) and how == "cancel":
+        elif isinstance(lookup, Absent) and how == "cancel":
             change = verdict.cancelled(row, evidence, terms)
             if any(verdict.outlasts(p) for p in held.stored):
                 change = verdict.contradicted(row, held.stored, evidence, terms)
             if held.stored:
                 folds = tuple(p.id for p in held.stored)
                 return dataclasses.replace(change, alone=False, folds=folds, server_error=row.server_error)
-        elif isinstance(look, Absent | CouldNotAsk):
-            change = verdict.after_lookup(row, look, evidence, terms, sent=found.sent)
+        elif isinstance(lookup, Absent | CouldNotAsk):
+            change = verdict.after_lookup(row, lookup, evidence, terms, sent=found.sent)
         else:
             raise AssertionError("a proof was handled earlier")
         change = policy.carried_out(change, row, terms, ordered)

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from idem.outbox.domain.contract import Contract, Strategy
 from idem.outbox.domain.outbox_row import OutboxRow
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, LookupOutcome
 from idem.outbox.domain.states import OutboxStatus
 from idem.reconciler.lookup_claim import LookupClaim
 
@@ -29,14 +29,20 @@ def replay_first(contract: Contract) -> bool:
 
 
 def following(
-    contract: Contract, claim: LookupClaim, done: Mapping[Strategy, Look], *, askable: bool, sent: bool, burned: bool
+    contract: Contract,
+    claim: LookupClaim,
+    done: Mapping[Strategy, LookupOutcome],
+    *,
+    askable: bool,
+    sent: bool,
+    burned: bool,
 ) -> Strategy | None:
     """What to try next; None: nothing more in this claim.
 
     `done`: what was tried, and what it said. `askable`: the row has a question. `sent`: the claim made an attempt that
     can still act; `burned`: it showed that the key is burned.
     """
-    if any(not isinstance(look, Absent | CouldNotAsk) for look in done.values()) or "cancel_by_key" in done:
+    if any(not isinstance(lookup, Absent | CouldNotAsk) for lookup in done.values()) or "cancel_by_key" in done:
         return None
     if claim.row.cancel_sent and claim.row.status is OutboxStatus.UNKNOWN:
         # It may have voided what a look-up still shows, or be about to: only another one says what is there.
@@ -59,7 +65,13 @@ def following(
 
 
 def cancels(
-    contract: Contract, claim: LookupClaim, done: Mapping[Strategy, Look], *, askable: bool, sent: bool, burned: bool
+    contract: Contract,
+    claim: LookupClaim,
+    done: Mapping[Strategy, LookupOutcome],
+    *,
+    askable: bool,
+    sent: bool,
+    burned: bool,
 ) -> bool:
     """Whether a cancel by key is to be made now.
 

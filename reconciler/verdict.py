@@ -19,7 +19,9 @@ EDGE = 0.05
 """Seconds past the quiet time at which the deciding look is made."""
 
 
-def after_lookup(row: OutboxRow, look: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
+def after_lookup(
+    row: OutboxRow, lookup: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool
+) -> Change:
     """A look that found nothing, or a question that failed. `sent`: the claim made an attempt that can still act.
 
     `Absent` becomes "proven not executed" only when enough look-ups agree and the last of them was asked when the quiet
@@ -27,13 +29,13 @@ def after_lookup(row: OutboxRow, look: Absent | CouldNotAsk, evidence: Evidence,
     disagree among themselves.
     """
     change = _kept(row, evidence, terms, sent=sent)
-    if isinstance(look, CouldNotAsk):
+    if isinstance(lookup, CouldNotAsk):
         # The question failed: it counts as nothing and uses up no look (hazard 27).
         wait = backoff(row.failures, base=terms.contract.schedule[0], cap=60 * terms.contract.schedule[0])
         if (left := ordered(row)) is not None:
             wait = min(wait, left)
-        if look.retry_after is not None:
-            wait = max(wait, not_before(min(look.retry_after, terms.contract.retry_after_cap)))
+        if lookup.retry_after is not None:
+            wait = max(wait, not_before(min(lookup.retry_after, terms.contract.retry_after_cap)))
         if row.cancel_sent and sent:
             # A cancel of ours may be under way: what is seen before its end may not stand.
             wait = max(wait, terms.contract.flight_limit + EDGE)

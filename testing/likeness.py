@@ -12,7 +12,7 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import Lookup
 from idem.outbox.providers.outcome_rules import Rule, Says
 from idem.outbox.values.json_pointer import Tokens
-from idem.testing.bank import BankAccount, BankApi, BankLook, BankShape, SecondRequest, StatusWords, StripeSettings
+from idem.testing.bank import BankAccount, BankApi, BankLookup, BankShape, SecondRequest, StatusWords, StripeSettings
 
 WORDS: Mapping[str, tuple[tuple[Says, ...], type[Outcome]]] = {
     "succeeded": ((Says.FINAL, Says.ANSWER), Succeeded),
@@ -81,7 +81,7 @@ def _shape(provider: HttpProvider) -> BankShape:
             if isinstance(_read(provider, BankShape({status: said}, errors), status), kind):
                 says[status] = said
                 break
-    return BankShape(says, errors, tuple(filter(None, (_look(provider, lookup) for lookup in provider.lookups))))
+    return BankShape(says, errors, tuple(filter(None, (_bank_lookup(provider, lookup) for lookup in provider.lookups))))
 
 
 def _errors(errors: ErrorShape) -> dict[str, Tokens]:
@@ -122,12 +122,12 @@ def _read(provider: Provider, shape: BankShape, status: str) -> Outcome:
     return provider.classify(Response(answer.status, headers, answer.body))[0]
 
 
-def _look(provider: HttpProvider, lookup: Lookup) -> BankLook | None:
+def _bank_lookup(provider: HttpProvider, lookup: Lookup) -> BankLookup | None:
     request = lookup.request(Question(KEY, REFERENCE, awaiting=False))
     if request is None:
         return None
     target = re.escape(request.path).replace(re.escape(KEY), "([^&/?]+)").replace(re.escape(REFERENCE), "([^&/?]+)")
-    return BankLook(target, lookup.object, lookup.match, _nothing(provider, lookup))
+    return BankLookup(target, lookup.object, lookup.match, _nothing(provider, lookup))
 
 
 def _nothing(provider: HttpProvider, lookup: Lookup) -> StatusWords:

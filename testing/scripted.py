@@ -77,7 +77,7 @@ class ScriptedBank(Bank):
         """The bank makes the payment and sends half of its answer."""
         self._next("broken_body", times)
 
-    def look_fails(self, times: int = 1) -> None:
+    def lookup_fails(self, times: int = 1) -> None:
         """The bank answers the next look-ups with 503; they do not show what was done."""
         self.script(lookups, ["503"] * times)
 

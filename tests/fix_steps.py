@@ -59,7 +59,7 @@ async def claim_due_row(spine: Spine, kind: str = "keyed", **more: Any) -> Looku
 
 
 async def answered(
-    spine: Spine, taken: LookupClaim, look: Any, seen: Seen | None = None, how: Any = "look"
+    spine: Spine, taken: LookupClaim, look: Any, seen: Seen | None = None, how: Any = "lookup"
 ) -> str:  # fmt: skip
     """Settle a reconciler's claim as if the provider had given this answer."""
     found = asker.Answered(how, look, seen or Seen(200), sent=False)

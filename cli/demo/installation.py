@@ -74,14 +74,14 @@ give_up_after = {give_up_after:g}
 {params}"""
 
 KEY = 'carrier = "header"\nname = "Idempotency-Key"\nreplay = "stored"\nretention = {retention:g}'
-LOOK = '{{ path = "/payments?{by}={{idem.key}}", object = "/data/0", match = "{match}", empty = "/data" }}'
+LOOKUP = '{{ path = "/payments?{by}={{idem.key}}", object = "/data/0", match = "{match}", empty = "/data" }}'
 
 
 def idem_toml(times: Constants, origin: str) -> str:
     """The installation's settings: two providers at one bank, with an operation each."""
     knows = KEY.format(retention=times["retention"])
-    keyed = "by_key = " + LOOK.format(by="key", match="/idempotency_key")
-    keyless = "by_reference = " + LOOK.format(by="reference", match="/reference")
+    keyed = "by_key = " + LOOKUP.format(by="key", match="/idempotency_key")
+    keyless = "by_reference = " + LOOKUP.format(by="reference", match="/reference")
     providers = (
         _provider(KEYED, times, origin, "DEMO_BANK_TOKEN", knows, keyed, ""),
         _provider(

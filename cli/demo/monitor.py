@@ -62,7 +62,7 @@ class Monitor:
         loop = asyncio.get_running_loop()
         until, quiet_since = loop.time() + limit, None
         while loop.time() < until:
-            await self.look()
+            await self.poll()
             if not self.progress.away and self.progress.open == 0 and self._clients.arrived and may_end():
                 quiet_since = quiet_since or loop.time()
                 if self._clients.done >= self._payments or loop.time() - quiet_since > GIVE_UP:
@@ -72,7 +72,7 @@ class Monitor:
             await asyncio.sleep(INTERVAL)
         return False
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Count once."""
         progress = self.progress
         try:

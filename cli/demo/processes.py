@@ -61,7 +61,7 @@ class Processes(Children):
     async def tend(self) -> None:
         """Restart dead processes until cancelled."""
         while True:
-            self.look()
+            self.poll()
             await asyncio.sleep(POLL)
 
     def kill(self, name: str) -> bool:

@@ -7,8 +7,8 @@ from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records
 
 ENDS_OF_CLAIMS = frozenset({"report", "late_result", "late_not_executed", "swept"})
 """How a worker's claim ends: reported, given back (a report too) or swept."""
-ENDS_OF_LOOKUP_CLAIMS = ENDS_OF_CLAIMS | {"replay", "look", "replay_lost", "look_lost", "claim_expired"}
-"""And of a reconciler's replay, an attempt of its own. `look`: the replay showed nothing, and a look-up followed."""
+ENDS_OF_LOOKUP_CLAIMS = ENDS_OF_CLAIMS | {"replay", "lookup", "replay_lost", "lookup_lost", "claim_expired"}
+"""And of a reconciler's replay, an attempt of its own. `lookup`: the replay showed nothing, and a look-up followed."""
 
 FROM_CLAIM = frozenset({"pending", "claimed"})
 """A claim moves `pending` to `claimed` without a row of evidence: its end has one."""

@@ -87,9 +87,9 @@ def _episodes(case: ProofCase) -> Iterator[tuple[str, float]]:
 
 def _how(row: EvidenceRow) -> str:
     match row.kind, row.outcome:
-        case "look", "absent":
+        case "lookup", "absent":
             return "absent"
-        case "look", _:
+        case "lookup", _:
             return "found"
         case "replay", _:
             return "replay"

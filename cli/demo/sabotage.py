@@ -107,7 +107,7 @@ BELIEVE: tuple[LiteralString, ...] = (
     """
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, outcome, from_state, to_state,
                                from_status, to_status)
-    SELECT intent_id, id, step, attempt, 'reconciler', 'look', 'absent', 'unknown', 'failed_retryable',
+    SELECT intent_id, id, step, attempt, 'reconciler', 'lookup', 'absent', 'unknown', 'failed_retryable',
            'unknown', 'held' FROM idem.outbox WHERE id = %(id)s
     """,
     "UPDATE idem.outbox SET status = 'held', first_sent_at = NULL WHERE id = %(id)s AND status = 'unknown'",

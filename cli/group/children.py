@@ -108,7 +108,7 @@ class Children:
         self._run(child)
         return child
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """One round: notice processes that have died, and restart those whose wait is over."""
         now = boottime()
         for child in self._all.values():

@@ -8,7 +8,7 @@ from idem.cli.group.dead_daemons import DeadDaemons
 from idem.cli.group.stopping import Stop
 from idem.outbox.observe import daemon_events, metrics, telemetry
 
-LOOK = 0.5
+POLL = 0.5
 """Seconds between two checks of the processes; the exit of one wakes us at once."""
 PROGRAM = "idem.cli.main"
 
@@ -41,10 +41,10 @@ class GroupSupervisor:
         It calls `each` about twice a second.
         """
         while not self._stop.asked:
-            self._children.look()
+            self._children.poll()
             _bury_strangers(self._children.pids.values())
             each()
-            self._stop.wait(LOOK)
+            self._stop.wait(POLL)
         daemon_events.stopping(self._stop_timeout)
         for death in [*self._children.stop(self._stop_timeout, but=last), *self._children.stop(self._stop_timeout)]:
             self._died(death)

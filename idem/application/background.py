@@ -159,7 +159,7 @@ class ApplicationLoop(BackgroundLoop):
             request.tenant, request.operation.name, request.key, request.params, request.address, request.query, raw
         )
 
-        async def look() -> known_keys.Recalled | None:
+        async def read() -> known_keys.Recalled | None:
             async with (await self.database()).connection() as connection:
 
                 async def row(statement: str, values: Mapping[str, Any]) -> Any:
@@ -167,20 +167,20 @@ class ApplicationLoop(BackgroundLoop):
 
                 return await known_keys.recall_async(row, retry)
 
-        return await self._asking_soon(look)
+        return await self._asking_soon(read)
 
     async def status(self, request: KeyedRequest, seconds: float) -> Status:
         """The end of a request, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""
 
         from idem.outbox.database.pool import records
 
-        async def look() -> Status | None:
+        async def read() -> Status | None:
             async with (await self.database()).connection() as connection:
                 asked = records(connection).execute(pyformat(STATUS), columns([request.identity]))
                 row = await (await asked).fetchone()
                 return None if row is None else status_of(row)
 
-        found = await Patience(seconds, ours=True).wait_async(lambda: self._asking_soon(look))
+        found = await Patience(seconds, ours=True).wait_async(lambda: self._asking_soon(read))
         return InProgress(None, None, MINIMUM_RETRY_AFTER) if found is None else found
 
     async def database(self) -> Database:

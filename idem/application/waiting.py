@@ -20,7 +20,7 @@ from idem.outbox.values.errors import StoreUnavailable
 
 POLL: Final = 0.25
 """Seconds between two polls of all asynchronous waiters of an engine."""
-LONGEST_LOOK: Final = 10.0
+LONGEST_POLL: Final = 10.0
 """Seconds for one look, its connection included: a database that does not answer holds up a waiter no longer."""
 
 
@@ -29,7 +29,7 @@ def wait(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, o
 
     `ours` as in `Patience`. Raises StoreUnavailable if the database cannot say until then.
     """
-    return Patience(seconds, ours=ours).wait(lambda: _look(adapter, request))
+    return Patience(seconds, ours=ours).wait(lambda: _poll_once(adapter, request))
 
 
 async def wait_async(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> Status | None:
@@ -40,10 +40,10 @@ async def wait_async(adapter: ConnectionAdapter, request: KeyedRequest, seconds:
             adapter.connection.engine, request.identity, seconds, ours=ours
         )
     # A connection that its caller keeps is used again: a pool of which each waiter keeps one has none for a watch.
-    return await Patience(seconds, ours=ours).wait_async(lambda: _look_async(adapter, request))
+    return await Patience(seconds, ours=ours).wait_async(lambda: _poll_async(adapter, request))
 
 
-def _look(adapter: ConnectionAdapter, request: KeyedRequest) -> Seen:
+def _poll_once(adapter: ConnectionAdapter, request: KeyedRequest) -> Seen:
     try:
         with _reading(adapter) as reader:
             return statements.read_status(reader, request)
@@ -53,10 +53,10 @@ def _look(adapter: ConnectionAdapter, request: KeyedRequest) -> Seen:
         return away(error)
 
 
-async def _look_async(adapter: ConnectionAdapter, request: KeyedRequest) -> Seen:
+async def _poll_async(adapter: ConnectionAdapter, request: KeyedRequest) -> Seen:
     try:
-        async with asyncio.timeout(LONGEST_LOOK):
-            return await greenlet_spawn(_look, adapter, request)
+        async with asyncio.timeout(LONGEST_POLL):
+            return await greenlet_spawn(_poll_once, adapter, request)
     except TimeoutError as error:
         return away(error)
 
@@ -119,15 +119,15 @@ class Watch:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._waiting = Waiting()
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     async def wait(self, engine: Engine, request: RequestIdentity, seconds: float, *, ours: bool) -> Status | None:
         """As `wait_async`. Raises StoreUnavailable if the database cannot say."""
-        if self._looking is None or self._looking.done():
+        if self._polling is None or self._polling.done():
             # The task alone knows the engine: one that is not used any more may go, and this with it.
-            self._looking = asyncio.create_task(self._run(engine))
+            self._polling = asyncio.create_task(self._run(engine))
         try:
-            async with asyncio.timeout(seconds + LONGEST_LOOK):
+            async with asyncio.timeout(seconds + LONGEST_POLL):
                 return await self._waiting.wait(request, seconds, ours=ours)
         except TimeoutError as error:
             raise away(error) from None
@@ -136,8 +136,8 @@ class Watch:
         pause = FIRST
         while self._waiting:
             try:
-                async with asyncio.timeout(LONGEST_LOOK):
-                    await self._look(engine)
+                async with asyncio.timeout(LONGEST_POLL):
+                    await self._poll_once(engine)
             except Exception as error:
                 self._give_up(error)
             await asyncio.sleep(pause)
@@ -149,11 +149,11 @@ class Watch:
         else:
             self._waiting.give_up(lambda: away(error))
 
-    async def _look(self, engine: Engine) -> None:
+    async def _poll_once(self, engine: Engine) -> None:
         async with _asynchronous(engine).connect() as connection, connection.begin():
 
             async def rows(statement: str, values: Mapping[str, Any]) -> Sequence[Any]:
                 found: Sequence[Any] = (await connection.execute(text(statement), dict(values))).all()
                 return found
 
-            await self._waiting.look(rows)
+            await self._waiting.poll(rows)

@@ -38,17 +38,17 @@ class Patience:
         self._ours = ours
         self._pause = FIRST
 
-    def wait(self, look: Callable[[], Seen]) -> Status | None:
+    def wait(self, poll: Callable[[], Seen]) -> Status | None:
         """What the last look saw. Raises StoreUnavailable if the database did not say it then."""
         while True:
-            if self._enough(seen := look()):
+            if self._enough(seen := poll()):
                 return _said(seen)
             time.sleep(self._next())
 
-    async def wait_async(self, look: Callable[[], Awaitable[Seen]]) -> Status | None:
+    async def wait_async(self, poll: Callable[[], Awaitable[Seen]]) -> Status | None:
         """The same, for a look that is awaited."""
         while True:
-            if self._enough(seen := await look()):
+            if self._enough(seen := await poll()):
                 return _said(seen)
             await asyncio.sleep(self._next())
 
@@ -107,7 +107,7 @@ class Waiting:
             if not waiters:
                 del self._waiters[request]
 
-    async def look(self, rows: Rows) -> None:
+    async def poll(self, rows: Rows) -> None:
         """Look once for all, and answer those who can be answered."""
         # Who comes while it looks has perhaps committed after it: the next look is theirs.
         here = {request: list(waiters) for request, waiters in self._waiters.items()}

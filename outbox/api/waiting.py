@@ -56,9 +56,9 @@ class Waiters:
         """Look until `stop` is set and every waiter is answered. `wake_at` runs beside it."""
         retry = RetryLoop("api waiting", daemon="api", doing="waiting")
 
-        async def look() -> None:
+        async def poll() -> None:
             statements = 1 + self._waiting.requests // KEYS_A_STATEMENT
-            await within(self._database.timeouts.silence(statements), self._look())
+            await within(self._database.timeouts.silence(statements), self._poll_once())
             retry.over()
 
         async def failed() -> None:
@@ -71,7 +71,7 @@ class Waiters:
                 await self._somebody.wait()
                 continue
             telemetry.waiting(len(self))
-            await retry.attempt(look, stop, failed=failed)
+            await retry.attempt(poll, stop, failed=failed)
             if self._waiting:
                 await asyncio.sleep(
                     max(self._poll, SECONDS_A_KEY * self._waiting.requests) if not self._closing else 0.01
@@ -84,13 +84,13 @@ class Waiters:
         await stop.wait()
         self._somebody.set()
 
-    async def _look(self) -> None:
+    async def _poll_once(self) -> None:
         connection = await self._dedicated()
 
         async def rows(statement: str, values: Mapping[str, Any]) -> Sequence[Any]:
             return await (await records(connection).execute(accept.pyformat(statement), values)).fetchall()
 
-        await self._waiting.look(rows)
+        await self._waiting.poll(rows)
 
     async def _dedicated(self) -> AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:

@@ -123,7 +123,7 @@ class Breaker:
                 return
         self._failed(row_id, now, probed=probed)
 
-    def record_look(self, question: Hashable, now: float, *, reached: bool) -> None:
+    def record_lookup(self, question: Hashable, now: float, *, reached: bool) -> None:
         """How a look-up ended. An answer closes what silence has opened; it says nothing about refused credentials."""
         probed = self._end_probe(question)
         if reached:

@@ -74,10 +74,10 @@ class FunctionTransport:
         """Nothing is idle; a thread that still runs ends by itself, or with the process."""
 
     async def _ask(self, account: Account, request: Asking, ends: float) -> CallEnd:
-        look, began = self._provider.look, clock.boottime()
-        if look is None or self.left >= self._slots:
+        ask_about, began = self._provider.ask_about, clock.boottime()
+        if ask_about is None or self.left >= self._slots:
             return NotSent(Seen(note="given back: earlier look-ups have not ended"), given_back=True)
-        running = self._run(account, look, request.question, ends=ends)
+        running = self._run(account, ask_about, request.question, ends=ends)
         try:
             if not await running.in_time():
                 raise TimeoutError

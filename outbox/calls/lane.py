@@ -13,7 +13,7 @@ from idem.outbox.calls.lookup_pages import Cancelled, LookupResult, observed
 from idem.outbox.calls.name_resolution import Resolver
 from idem.outbox.calls.transport import transport
 from idem.outbox.domain.contract import Account, FrozenRequest, Response
-from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
+from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, LookupOutcome, NotExecuted, Outcome, Seen
 from idem.outbox.domain.provider import Item, Provider, Question
 from idem.outbox.domain.rate_limit import Pacer
 from idem.outbox.domain.redaction import quoted
@@ -105,7 +105,7 @@ class Lane(LaneGate):
             self.breaker.record(row_id, outcome, clock.boottime(), trouble=trouble)
         return outcome, seen
 
-    async def ask(self, question: Question, *, lease_ends: float) -> tuple[Look, Seen]:
+    async def ask(self, question: Question, *, lease_ends: float) -> tuple[LookupOutcome, Seen]:
         """Ask the provider, best question first, until one gets an answer. Like `send` it does not raise."""
         key, now = question.provider_key, clock.boottime()
         if not self.breaker.may_call(key, now):
@@ -116,10 +116,10 @@ class Lane(LaneGate):
         except Exception as error:
             result = LookupResult(CouldNotAsk(), _failure(error, "the question failed here"), None)
         finally:
-            self._record_look(key, result.reached)
-        return result.look, result.seen
+            self._record_lookup(key, result.reached)
+        return result.lookup, result.seen
 
-    async def cancel(self, question: Question, *, lease_ends: float) -> tuple[Look, Seen]:
+    async def cancel(self, question: Question, *, lease_ends: float) -> tuple[LookupOutcome, Seen]:
         """Ask the provider to void everything that was sent under the key of this call. Like `send` it does not raise.
 
         `Absent`: nothing stands under it; whether nothing will, the contract says (`CancelRule.blocks_late_requests`).
@@ -138,7 +138,7 @@ class Lane(LaneGate):
             ended = Cancelled(CouldNotAsk(), seen, _failed_write(error))
         finally:
             self.breaker.record(key, ended.outcome, clock.boottime(), trouble=ended.trouble)
-        return ended.look, ended.seen
+        return ended.lookup, ended.seen
 
     async def list(self, since: float, until: float, *, patience: float = 60.0) -> AsyncGenerator[Item, None]:
         """Everything that the provider made between two times (POSIX seconds), in the order of its own list.
@@ -158,7 +158,7 @@ class Lane(LaneGate):
                 reached = ended.reached
                 return ended
             finally:
-                self._record_look(since, None if lookup_pages.cancelled() else reached)
+                self._record_lookup(since, None if lookup_pages.cancelled() else reached)
 
         async for page in lookup_pages.listing(self.provider, since, until, call):
             for item in page.items:
@@ -179,7 +179,7 @@ class Lane(LaneGate):
         except Exception as error:
             return None, _failure(error, "the question failed here")
         finally:
-            self._record_look(key, None if lookup_pages.cancelled() else reached)
+            self._record_lookup(key, None if lookup_pages.cancelled() else reached)
 
     async def close(self) -> None:
         """Close what is idle; calls that run are finished, and their clients closed by them."""
@@ -189,11 +189,11 @@ class Lane(LaneGate):
     def _asking(self, lease_ends: float, *, unserved: bool = False) -> lookup_pages.Ask:
         return partial(self._call, lease_ends=lease_ends, start=lambda: True, unserved=unserved)
 
-    def _record_look(self, key: Hashable, reached: bool | None) -> None:
+    def _record_lookup(self, key: Hashable, reached: bool | None) -> None:
         if reached is None:
             self.breaker.record(key, NotExecuted("given_back"), clock.boottime())
         else:
-            self.breaker.record_look(key, clock.boottime(), reached=reached)
+            self.breaker.record_lookup(key, clock.boottime(), reached=reached)
 
     async def _call(
         self,

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from idem.outbox.calls.call_end import CallEnd, Lost, NotSent, is_trouble
 from idem.outbox.domain.contract import FrozenRequest, Response
-from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk, Look, Outcome, Seen, Succeeded
+from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk, LookupOutcome, Outcome, Seen, Succeeded
 from idem.outbox.domain.provider import Page, Provider, Question
 from idem.outbox.providers.errors import retry_after
 from idem.outbox.providers.reading import best
@@ -32,7 +32,7 @@ class ListFailed(Exception):
 class LookupResult:
     """The result of a look-up. `reached`: whether the provider answers; None: nothing was learned about that."""
 
-    look: Look
+    lookup: LookupOutcome
     seen: Seen
     reached: bool | None
 
@@ -41,7 +41,7 @@ class LookupResult:
 class Cancelled:
     """The result of a cancel. `outcome` and `trouble` are for the breaker: it was a write."""
 
-    look: Look
+    lookup: LookupOutcome
     seen: Seen
     outcome: Outcome
     trouble: bool = True
@@ -87,7 +87,7 @@ async def ask(provider: Provider, question: Question, call: Ask) -> LookupResult
     result = LookupResult(CouldNotAsk(), Seen(note="no look-up is possible for this row"), None)
     for first in provider.questions(question):
         result = await _walk(provider, question, first, call)
-        if not isinstance(result.look, CouldNotAsk) or not result.seen.started or cancelled():
+        if not isinstance(result.lookup, CouldNotAsk) or not result.seen.started or cancelled():
             break
     return replace(result, reached=None) if cancelled() else result
 
@@ -107,8 +107,8 @@ async def _walk(provider: Provider, question: Question, first: FrozenRequest, ca
             case Response() as response:
                 elapsed = clock.boottime() - began
                 read = partial(_read, provider, response, question, request)
-                look, seen, request = await threads.read_to_the_end(response.body, read)
-                result = _together(result, LookupResult(look, observed(seen, response, elapsed), response.reached))
+                lookup, seen, request = await threads.read_to_the_end(response.body, read)
+                result = _together(result, LookupResult(lookup, observed(seen, response, elapsed), response.reached))
             case NotSent() | Lost() as failed:
                 return LookupResult(CouldNotAsk(), failed.seen, failed.reached)
     return result
@@ -116,27 +116,27 @@ async def _walk(provider: Provider, question: Question, first: FrozenRequest, ca
 
 def _read(
     provider: Provider, response: Response, question: Question, request: FrozenRequest
-) -> tuple[Look, Seen, FrozenRequest | None]:
+) -> tuple[LookupOutcome, Seen, FrozenRequest | None]:
     """What an answer says, and the request for the next page where one is needed."""
     try:
-        look, seen = provider.read_look(response, question, request)
+        lookup, seen = provider.read_lookup(response, question, request)
     except Exception as error:
         return CouldNotAsk(), Seen(error=type(error).__name__, note="the contract could not read the response"), None
-    following = None if isinstance(look, CouldNotAsk) else provider.next_page(response, question, request)
-    return look, seen, following
+    following = None if isinstance(lookup, CouldNotAsk) else provider.next_page(response, question, request)
+    return lookup, seen, following
 
 
 def _together(earlier: LookupResult, later: LookupResult) -> LookupResult:
     """Two pages of one list: what a later one shows of the same object is newer, and other objects are copies."""
-    if isinstance(earlier.look, Absent | CouldNotAsk) or isinstance(later.look, CouldNotAsk):
+    if isinstance(earlier.lookup, Absent | CouldNotAsk) or isinstance(later.lookup, CouldNotAsk):
         return later
-    if isinstance(later.look, Absent):
+    if isinstance(later.lookup, Absent):
         return replace(earlier, reached=later.reached)
-    if later.look.reference == earlier.look.reference:
+    if later.lookup.reference == earlier.lookup.reference:
         return replace(later, seen=replace(later.seen, copies=max(earlier.seen.copies, later.seen.copies)))
     copies = max(earlier.seen.copies, 1) + max(later.seen.copies, 1)
-    look, _ = best([(earlier.look, ""), (later.look, "")])
-    return LookupResult(look, replace(later.seen, copies=copies), later.reached)
+    lookup, _ = best([(earlier.lookup, ""), (later.lookup, "")])
+    return LookupResult(lookup, replace(later.seen, copies=copies), later.reached)
 
 
 async def cancel(provider: Provider, question: Question, request: FrozenRequest, call: Ask) -> Cancelled:
@@ -147,16 +147,16 @@ async def cancel(provider: Provider, question: Question, request: FrozenRequest,
         return Cancelled(CouldNotAsk(), ended.seen, ended.outcome, is_trouble(ended))
     elapsed = clock.boottime() - began
     read = partial(_read_cancel, provider, ended, question)
-    look, seen, outcome = await threads.read_to_the_end(ended.body, read)
-    return Cancelled(look, observed(seen, ended, elapsed), outcome, is_trouble(ended))
+    lookup, seen, outcome = await threads.read_to_the_end(ended.body, read)
+    return Cancelled(lookup, observed(seen, ended, elapsed), outcome, is_trouble(ended))
 
 
-def _read_cancel(provider: Provider, response: Response, question: Question) -> tuple[Look, Seen, Outcome]:
+def _read_cancel(provider: Provider, response: Response, question: Question) -> tuple[LookupOutcome, Seen, Outcome]:
     try:
-        look, seen = provider.read_cancel(response, question)
+        lookup, seen = provider.read_cancel(response, question)
         # It was an answer in every case; for the breaker it counts as a write's would.
-        outcome = provider.classify(response)[0] if isinstance(look, CouldNotAsk) else Succeeded(None)
-        return look, seen, outcome
+        outcome = provider.classify(response)[0] if isinstance(lookup, CouldNotAsk) else Succeeded(None)
+        return lookup, seen, outcome
     except Exception as error:
         unread = Seen(error=type(error).__name__, note="the contract could not read the response")
         return CouldNotAsk(), unread, Ambiguous()

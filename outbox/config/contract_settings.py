@@ -44,10 +44,10 @@ class LookupSettings(Section):
 
     @model_validator(mode="after")
     def _asks_about_this_row(self) -> LookupSettings:
-        for look in self.ways():
-            look.check()
+        for way in self.ways():
+            way.check()
         return self
 
     def ways(self) -> tuple[Lookup, ...]:
         """The ways to ask for the object that are said, best first: the provider's own id leaves no doubt."""
-        return tuple(look for look in (self.by_id, self.by_key, self.by_reference) if look is not None)
+        return tuple(way for way in (self.by_id, self.by_key, self.by_reference) if way is not None)

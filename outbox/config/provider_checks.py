@@ -74,7 +74,7 @@ SEGMENT: Final = re.compile(r"\{idem\.segment\.([0-9]+)\}")
 def check_segments(findings: Findings, name: str, operation: OperationSettings, provider: ProviderSettings) -> None:
     """Look-ups for parts of a path that the operation's path does not have: none could ever be made."""
     lookup = provider.lookup
-    ways = [(f"by_{look.by}", look.path) for look in lookup.ways() if look.by != "id"]
+    ways = [(f"by_{way.by}", way.path) for way in lookup.ways() if way.by != "id"]
     ways += [] if lookup.by_events is None else [("by_events", lookup.by_events.path)]
     parts = {number for number, part in enumerate(operation.path.partition("?")[0].split("/")) if part}
     lacking = {by: [n for n in SEGMENT.findall(str(path)) if int(n) not in parts] for by, path in ways}
@@ -163,10 +163,10 @@ def check_reading(findings: Findings, name: str, settings: ProviderSettings) -> 
             "the configuration and waits",
             'Name a member that all its errors have, as shape = "/error/code"',
         )
-    for look in settings.lookup.ways():
-        if look.by != "id" and look.match is None:
+    for way in settings.lookup.ways():
+        if way.by != "id" and way.match is None:
             findings.warn(
-                (*loc, "lookup", f"by_{look.by}", "match"),
+                (*loc, "lookup", f"by_{way.by}", "match"),
                 "nothing in the answer must prove whose the object is: a provider that ignores the query would settle "
                 "this call with another one's object",
                 'Name the member that holds our key, as match = "/reference"',

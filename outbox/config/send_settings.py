@@ -33,10 +33,10 @@ class SendAccountSettings(AccountSettings):
 
 
 class SendSettings(ProviderSettings):
-    """A contract without HTTP. `look` is the function that `lookup` or `lookup.by_key` names."""
+    """A contract without HTTP. `ask_about` is the function that `lookup` or `lookup.by_key` names."""
 
     send: Callable[..., Any] = Field(exclude=True, repr=False)
-    look: Callable[..., Any] | None = Field(default=None, exclude=True, repr=False)
+    ask_about: Callable[..., Any] | None = Field(default=None, exclude=True, repr=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -54,12 +54,12 @@ class SendSettings(ProviderSettings):
         changed = {**table, "accounts": _accounts(table.get("accounts", {MAIN: {}}))}
         lookup = table.get("lookup")
         if callable(lookup):
-            changed |= {"look": lookup, "lookup": {}}
+            changed |= {"ask_about": lookup, "lookup": {}}
         elif isinstance(lookup, Mapping):
-            changed |= {"look": lookup.get("by_key"), "lookup": {n: v for n, v in lookup.items() if n != "by_key"}}
+            changed |= {"ask_about": lookup.get("by_key"), "lookup": {n: v for n, v in lookup.items() if n != "by_key"}}
             if more := sorted(set(lookup) - {"by_key", "horizon", "agree"}):
                 raise ValueError(f"lookup.{more[0]} belongs to HTTP: say lookup = {{by_key: function, horizon, agree}}")
-            if not callable(changed["look"]):
+            if not callable(changed["ask_about"]):
                 raise ValueError("lookup.by_key is the function that is asked about a call")
         key = table.get("key")
         if isinstance(key, Mapping) and (more := sorted(set(key) - {"replay", "retention"})):
@@ -71,7 +71,7 @@ class SendSettings(ProviderSettings):
         counts only where something is promised about it."""
         made = super().contract(name)
         key = replace(made.key, carrier="argument") if "key" in self.model_fields_set else made.key
-        lookup = replace(made.lookup, by_key=self.look is not None)
+        lookup = replace(made.lookup, by_key=self.ask_about is not None)
         connect = min(made.connect_timeout, made.deadline)
         return completed(replace(made, key=key, lookup=lookup, connect_timeout=connect), self.start_mark)
 
@@ -87,7 +87,7 @@ class SendSettings(ProviderSettings):
         environment: str = "development",
     ) -> SendProvider:
         """The provider that the function is. It has no webhook secrets, and tags nothing."""
-        return SendProvider(self.contract(name), accounts, self.send, self.look)
+        return SendProvider(self.contract(name), accounts, self.send, self.ask_about)
 
 
 def _accounts(said: Any) -> Any:

@@ -88,7 +88,7 @@ class CouldNotAsk:
 
 Proof: TypeAlias = Succeeded | Refused | Pending
 Outcome: TypeAlias = Succeeded | Refused | Pending | NotExecuted | Ambiguous
-Look: TypeAlias = Succeeded | Refused | Pending | Absent | CouldNotAsk
+LookupOutcome: TypeAlias = Succeeded | Refused | Pending | Absent | CouldNotAsk
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Seen:
         return said if self.http_status is None else f"{said} (HTTP {self.http_status})"
 
 
-def name(outcome: Outcome | Look) -> str:
+def name(outcome: Outcome | LookupOutcome) -> str:
     """The word for an outcome in evidence, logs and metrics."""
     match outcome:
         case Succeeded(interim=True):

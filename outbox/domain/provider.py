@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
-from idem.outbox.domain.outcomes import Look, Outcome, Proof, Seen
+from idem.outbox.domain.outcomes import LookupOutcome, Outcome, Proof, Seen
 from idem.outbox.domain.webhook import Event, Webhook
 
 
@@ -96,9 +96,9 @@ class Provider(Protocol):
         """The look-up requests to make, best first; empty if this row cannot be asked about. Never raises."""
         ...
 
-    def read_look(
+    def read_lookup(
         self, response: Response, question: Question, request: FrozenRequest | None = None
-    ) -> tuple[Look, Seen]:
+    ) -> tuple[LookupOutcome, Seen]:
         """What the response to a look-up says. Never raises.
 
         `request` is the one of `questions` that was answered, or a page of it; without it, an answer that several
@@ -109,7 +109,7 @@ class Provider(Protocol):
     def next_page(self, response: Response, question: Question, request: FrozenRequest) -> FrozenRequest | None:
         """The next page, until one shows the newest of it; None: nothing more is needed, or there is none.
 
-        A list that goes on and cannot be followed is CouldNotAsk in `read_look`. Never raises.
+        A list that goes on and cannot be followed is CouldNotAsk in `read_lookup`. Never raises.
         """
         ...
 
@@ -117,7 +117,7 @@ class Provider(Protocol):
         """The request that voids everything that was sent under the key; None: the provider has none."""
         ...
 
-    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
+    def read_cancel(self, response: Response, question: Question) -> tuple[LookupOutcome, Seen]:
         """What its answer says: `Absent`: nothing stands or will stand under the key. Never raises."""
         ...
 

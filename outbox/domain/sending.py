@@ -13,7 +13,7 @@ from idem.outbox.domain.outcomes import (
     Absent,
     Ambiguous,
     CouldNotAsk,
-    Look,
+    LookupOutcome,
     NotExecuted,
     Outcome,
     Pending,
@@ -90,7 +90,7 @@ class Sending:
 
 
 Send: TypeAlias = Callable[[SendRequest, Sending], Outcome | Awaitable[Outcome]]
-AskAbout: TypeAlias = Callable[[Question], Look | Awaitable[Look]]
+AskAbout: TypeAlias = Callable[[Question], LookupOutcome | Awaitable[LookupOutcome]]
 
 
 class StillSending(Exception):
@@ -112,7 +112,7 @@ def outcome(result: object, cap: float) -> tuple[Outcome, str]:
             return Ambiguous(), f"send returned {type(result).__name__}, which is not an outcome"
 
 
-def look(result: object, cap: float) -> tuple[Look, str]:
+def lookup(result: object, cap: float) -> tuple[LookupOutcome, str]:
     """What a look-up has returned, in the same way."""
     match result:
         case Succeeded() | Refused() | Pending():

@@ -30,7 +30,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Who saw what. `kind` is what happened: report, swept, look, replay, verdict, proof, redrive, cancel ..."""
+    """Who saw what. `kind` is what happened: report, swept, lookup, replay, verdict, proof, redrive, cancel ..."""
 
     source: Source
     kind: str

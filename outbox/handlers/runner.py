@@ -76,9 +76,9 @@ class HandlerRunner:
         Each look for work is a pass of the daemon that `passes` belongs to. `settled` wakes it, and it clears it.
         """
         settled = settled or asyncio.Event()
-        looking = (passes or PassTimes("handlers")).expect("handlers", self._poll)
+        polling = (passes or PassTimes("handlers")).expect("handlers", self._poll)
         while not stop.is_set():
-            await self._retry.attempt(partial(self._look, stop, settled, looking), stop)
+            await self._retry.attempt(partial(self._poll_once, stop, settled, polling), stop)
         await self.close()
 
     async def run_once(self) -> int:
@@ -111,11 +111,11 @@ class HandlerRunner:
             self._opened = False
             await self._database.close()
 
-    async def _look(self, stop: asyncio.Event, settled: asyncio.Event, looking: PassTime) -> None:
+    async def _poll_once(self, stop: asyncio.Event, settled: asyncio.Event, polling: PassTime) -> None:
         self._freed.clear()
         settled.clear()
         begun = await self._begin()
-        looking.made()
+        polling.made()
         self._retry.over()
         if begun == 0:
             # An event that was handled or a result that was settled may have brought work.

@@ -148,7 +148,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(LingeringTransport(transport, self._comes_more))  # type: ignore[arg-type]
         self._all.idle(self)
-        self._look()
+        self._check()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.gone(self)
@@ -188,7 +188,7 @@ class Connection(H11Protocol):
 
     def _parse(self, data: bytes) -> None:
         super().data_received(data)
-        self._look()
+        self._check()
 
     def _comes_more(self) -> bool:
         return (self._refused or self.conn.unread) and not self.ended.is_set()
@@ -209,7 +209,7 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         self._all.idle(self)
         super().on_response_complete()
-        self._look()
+        self._check()
         if self.ended.is_set() and (self.quiet or self.conn.unread):
             self.transport.close()  # a second request that was cut short never comes
 
@@ -227,7 +227,7 @@ class Connection(H11Protocol):
         if self._unread is not None:
             self._unread.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Exactly one clock runs on a quiet connection: for the rest of what has begun, or for the next to begin."""
         begun = self.quiet and (self.conn.unread or bool(self.conn.trailing_data[0]))
         if not self.quiet:

@@ -135,7 +135,7 @@ def _count_asking(what: Moved, source: str, to_status: str) -> None:
 
 def _how(source: str, kind: str, seen: str | None) -> str:
     if source == "reconciler":
-        return "absent" if seen == "absent" else "replay" if kind == "replay" else "look"
+        return "absent" if seen == "absent" else "replay" if kind == "replay" else "lookup"
     return "late_result" if source in ("worker", "inline") else source
 
 

@@ -189,12 +189,12 @@ def pruned(what: str, rows: int) -> None:
         log.info("pruned", what=what, rows=rows)
 
 
-def looked_up(provider: str, account: str, intent: UUID, how: str, look: str, why: str | None = None) -> None:
-    metrics.LOOKUPS.labels(provider, account, look).inc()
-    if look in ("could_not_ask", "not_askable"):
+def looked_up(provider: str, account: str, intent: UUID, how: str, lookup: str, why: str | None = None) -> None:
+    metrics.LOOKUPS.labels(provider, account, lookup).inc()
+    if lookup in ("could_not_ask", "not_askable"):
         metrics.RECONCILE.labels(provider, account, "failed").inc()
-    said = {"why": why} if why and look in ("could_not_ask", "ambiguous") else {}
-    log.info("lookup", intent=str(intent), provider=provider, account=account, how=how, result=look, **said)
+    said = {"why": why} if why and lookup in ("could_not_ask", "ambiguous") else {}
+    log.info("lookup", intent=str(intent), provider=provider, account=account, how=how, result=lookup, **said)
 
 
 def lookup_failed(provider: str, account: str) -> None:

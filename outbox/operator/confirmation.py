@@ -16,7 +16,17 @@ from idem.outbox.database.pool import records
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.completion import meaning
 from idem.outbox.domain.operation import OperationSpec
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Pending, Proof, Refused, Seen, Succeeded, name
+from idem.outbox.domain.outcomes import (
+    Absent,
+    CouldNotAsk,
+    LookupOutcome,
+    Pending,
+    Proof,
+    Refused,
+    Seen,
+    Succeeded,
+    name,
+)
 from idem.outbox.domain.provider import Question
 from idem.outbox.operator import pause
 from idem.outbox.providers import tracing
@@ -32,14 +42,14 @@ UNCHECKED: Final = "--unchecked"
 class Confirmed:
     """The provider's answer. `look` None: it could not be asked, and `why_not` says why."""
 
-    look: Look | None
+    lookup: LookupOutcome | None
     seen: Seen
     why_not: str | None = None
 
     @property
     def object(self) -> Proof | None:
         """The provider's own object, if it showed one."""
-        return self.look if isinstance(self.look, Succeeded | Refused | Pending) else None
+        return self.lookup if isinstance(self.lookup, Succeeded | Refused | Pending) else None
 
 
 CALL = """
@@ -84,13 +94,13 @@ async def ask(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UU
         return _unasked(f"account {call.provider}/{call.account} cannot be used here: {error}")
     try:
         with tracing.of_row(call.traceparent):
-            look, seen = await lane.ask(question, lease_ends=clock.boottime() + PATIENCE)
+            lookup, seen = await lane.ask(question, lease_ends=clock.boottime() + PATIENCE)
     finally:
         await lane.close()
-    if isinstance(look, CouldNotAsk):
+    if isinstance(lookup, CouldNotAsk):
         what = seen.note or seen.error or (f"HTTP {seen.http_status}" if seen.http_status else "no answer came")
         return Confirmed(None, seen, f"the question failed: {what}")
-    return Confirmed(look, seen)
+    return Confirmed(lookup, seen)
 
 
 def _unasked(why: str) -> Confirmed:
@@ -148,7 +158,7 @@ def against(
     """What contradicts an operator's statement, as text; None: the provider says the same."""
     means = _means(confirmed, operation)
     named = "its provider key" if wanted.reference is None else f"reference {wanted.reference}"
-    if isinstance(confirmed.look, Absent):
+    if isinstance(confirmed.lookup, Absent):
         return f"the provider has nothing under {named} (is it misspelt?)"
     match means:
         case None:
@@ -177,6 +187,6 @@ def _means(confirmed: Confirmed, operation: OperationSpec) -> Proof | None:
 
 def said(confirmed: Confirmed | None) -> str:
     """The provider's answer, for the evidence."""
-    if confirmed is None or confirmed.look is None:
+    if confirmed is None or confirmed.lookup is None:
         return f"nothing: {'it was not asked' if confirmed is None else confirmed.why_not}"
-    return name(confirmed.look)
+    return name(confirmed.lookup)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.domain.outcomes import Absent, Look, Pending, Proof, Succeeded
+from idem.outbox.domain.outcomes import Absent, LookupOutcome, Pending, Proof, Succeeded
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers import outcome_rules, response
 from idem.outbox.providers.body_encoding import MEDIA_TYPES, Encoding, encoded
@@ -89,7 +89,7 @@ class Cancel(Section):
         headers["content-type"] = MEDIA_TYPES[encoding]
         return FrozenRequest(self.method, path, headers, encoded(content, encoding))
 
-    def read(self, answer: Document, question: Question, facts: Facts) -> tuple[Look, str]:
+    def read(self, answer: Document, question: Question, facts: Facts) -> tuple[LookupOutcome, str]:
         """What the answer says, and why in a few words. Never raises."""
         failed = facts.failed(answer)
         if not answer.complete:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.domain.outcomes import Absent, Look, Proof, Refused
+from idem.outbox.domain.outcomes import Absent, LookupOutcome, Proof, Refused
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers import outcome_rules, response
 from idem.outbox.providers.listing import ListSettings
@@ -99,7 +99,7 @@ class EventLookup(ListSettings):
         path = target(compile_text(self.path, OURS), question)
         return None if path is None else FrozenRequest("GET", path, GET, b"")
 
-    def read(self, answer: Document, question: Question, facts: Facts) -> tuple[Look, str]:
+    def read(self, answer: Document, question: Question, facts: Facts) -> tuple[LookupOutcome, str]:
         """What a page of events says, and why in a few words. Never raises."""
         failed = facts.failed(answer)
         if answer.status not in outcome_rules.SUCCESS:

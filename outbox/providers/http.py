@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
-from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
+from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, LookupOutcome, NotExecuted, Outcome, Seen
 from idem.outbox.domain.provider import Page, Question
 from idem.outbox.domain.webhook import Event, Webhook
 from idem.outbox.providers import events, outcome_rules, request_parts
@@ -101,9 +101,9 @@ class HttpProvider:
         """The look-ups to make, best first; empty if this row cannot be asked about. Never raises."""
         return tuple(request for _, request in self._questions(question))
 
-    def read_look(
+    def read_lookup(
         self, response: Response, question: Question, request: FrozenRequest | None = None
-    ) -> tuple[Look, Seen]:
+    ) -> tuple[LookupOutcome, Seen]:
         """What the response to a look-up says. `request` is the one of `questions` that was answered, or a page of it.
 
         Without it an answer that the look-ups would read differently is CouldNotAsk. Never raises.
@@ -111,9 +111,9 @@ class HttpProvider:
         try:
             answer = document.read(response)
             asked = [(way, made) for way, made in self._questions(question) if request is None or begins(request, made)]
-            look, note = agree([self._reading(way, answer, question, request or made) for way, made in asked])
+            lookup, note = agree([self._reading(way, answer, question, request or made) for way, made in asked])
             copies = max((way.copies(answer, question, self._facts) for way, _ in asked), default=0)
-            return look, replace(seen(answer, self.errors, note), copies=copies)
+            return lookup, replace(seen(answer, self.errors, note), copies=copies)
         except Exception as error:
             return CouldNotAsk(), _unread(response, error)
 
@@ -125,7 +125,7 @@ class HttpProvider:
             pages = [way.following(answer, question, request, self._facts) for way in ways]
             return next((page for page in pages if page is not None), None)
         except Exception:
-            # `read_look` has met the same, and called it a question that failed.
+            # `read_lookup` has met the same, and called it a question that failed.
             return None
 
     def cancel(self, question: Question) -> FrozenRequest | None:
@@ -136,14 +136,14 @@ class HttpProvider:
         except Unrenderable:
             return None
 
-    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
+    def read_cancel(self, response: Response, question: Question) -> tuple[LookupOutcome, Seen]:
         """What the answer to a cancel says. Never raises."""
         try:
             answer = document.read(response)
             if self.cancels is None:
                 return CouldNotAsk(), seen(answer, self.errors, "this provider cannot cancel by key")
-            look, note = self.cancels.read(answer, question, self._facts)
-            return look, seen(answer, self.errors, note)
+            lookup, note = self.cancels.read(answer, question, self._facts)
+            return lookup, seen(answer, self.errors, note)
         except Exception as error:
             return CouldNotAsk(), _unread(response, error)
 
@@ -257,15 +257,17 @@ class HttpProvider:
         )
         return replace(request, headers={**request.headers, **self.headers, **then})
 
-    def _reading(self, way: Way, answer: Document, question: Question, request: FrozenRequest) -> tuple[Look, str]:
-        look, note = way.read(answer, question, self._facts)
-        if isinstance(look, CouldNotAsk):
-            return look, note
+    def _reading(
+        self, way: Way, answer: Document, question: Question, request: FrozenRequest
+    ) -> tuple[LookupOutcome, str]:
+        lookup, note = way.read(answer, question, self._facts)
+        if isinstance(lookup, CouldNotAsk):
+            return lookup, note
         try:
             way.following(answer, question, request, self._facts)
         except BrokenList as error:
             return CouldNotAsk(), str(error)
-        return look, note
+        return lookup, note
 
 
 def _unread(response: Response, error: Exception) -> Seen:

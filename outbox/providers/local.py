@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from idem.outbox.domain.contract import LOCAL, Account, Contract, FrozenRequest, ProviderRequest, Response
-from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, Look, Outcome, Seen
+from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, LookupOutcome, Outcome, Seen
 from idem.outbox.domain.provider import Page, Question
 from idem.outbox.domain.webhook import Event, Webhook
 from idem.outbox.values.errors import Unrenderable
@@ -23,7 +23,7 @@ class WithoutHttp:
     def cancel(self, question: Question) -> FrozenRequest | None:
         return None
 
-    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
+    def read_cancel(self, response: Response, question: Question) -> tuple[LookupOutcome, Seen]:
         return CouldNotAsk(), Seen()
 
     def listing(self, since: float, until: float) -> FrozenRequest | None:
@@ -63,7 +63,7 @@ class LocalProvider(WithoutHttp):
     def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
         return ()
 
-    def read_look(
+    def read_lookup(
         self, response: Response, question: Question, request: FrozenRequest | None = None
-    ) -> tuple[Look, Seen]:
+    ) -> tuple[LookupOutcome, Seen]:
         return CouldNotAsk(), Seen()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from pydantic import field_validator
 
 from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, LookupOutcome
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers import outcome_rules, response
 from idem.outbox.providers.lookup_targets import SEGMENTS, TIMES, address, longest_prefix, target
@@ -97,12 +97,12 @@ class Lookup(Section):
         path = None if text is None else target(compile_text(text, self.ours), question)
         return None if path is None else FrozenRequest("GET", path, GET, b"")
 
-    def read(self, answer: Document, question: Question, facts: Facts) -> tuple[Look, str]:
+    def read(self, answer: Document, question: Question, facts: Facts) -> tuple[LookupOutcome, str]:
         """What the answer says, and why in a few words. Never raises."""
         failed = facts.failed(answer)
         if not answer.readable:
             return failed, "the answer is not readable" if answer.complete else "the answer was cut short"
-        absent = outcome_rules.first((rule for rule in facts.outcome if rule.says is Says.ABSENT), answer, look=True)
+        absent = outcome_rules.first((rule for rule in facts.outcome if rule.says is Says.ABSENT), answer, lookup=True)
         if absent is not None and absent.recognises:
             return Absent(), "the provider says that it has nothing"
         if answer.status in self.nothing and facts.errors.fits(answer):
@@ -180,7 +180,7 @@ class Lookup(Section):
 
     def _conclude(
         self, found: Document, question: Question, outcome: tuple[Rule, ...], failed: CouldNotAsk, note: str
-    ) -> tuple[Look, str]:
+    ) -> tuple[LookupOutcome, str]:
         said, why = shown(found, outcome)
         if said is None:
             return failed, why

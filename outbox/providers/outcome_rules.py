@@ -143,13 +143,13 @@ class Rule:
     places: RulePlaces = NO_PLACES
     types: tuple[str, ...] = ()
 
-    def matches(self, document: Document, look: bool = False) -> bool:
+    def matches(self, document: Document, lookup: bool = False) -> bool:
         """Whether the rule is about this answer.
 
         In a look-up any 2xx will do where the rule names a 2xx: the object that was created with 201 is shown with
         200.
         """
-        status = document.status in self.status or (look and document.status in SUCCESS and self.status & SUCCESS)
+        status = document.status in self.status or (lookup and document.status in SUCCESS and self.status & SUCCESS)
         return bool(
             status
             and all(condition.holds(document.headers.get(condition.name)) for condition in self.headers)
@@ -241,9 +241,9 @@ def of_type(wanted: Iterable[str], kind: str | None) -> bool:
     )
 
 
-def first(rules: Iterable[Rule], document: Document, look: bool = False) -> Rule | None:
+def first(rules: Iterable[Rule], document: Document, lookup: bool = False) -> Rule | None:
     """The rule that decides, or None."""
-    return next((rule for rule in rules if rule.matches(document, look)), None)
+    return next((rule for rule in rules if rule.matches(document, lookup)), None)
 
 
 def same(found: Any, wanted: Any) -> bool:

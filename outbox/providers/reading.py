@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Pending, Proof, Refused, Seen, Succeeded, name
+from idem.outbox.domain.outcomes import (
+    Absent,
+    CouldNotAsk,
+    LookupOutcome,
+    Pending,
+    Proof,
+    Refused,
+    Seen,
+    Succeeded,
+    name,
+)
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers import outcome_rules
 from idem.outbox.providers.deployment_tag import DeploymentTag
@@ -58,7 +68,7 @@ class Way(Protocol):
         """The request to make, None if the row lacks what the question needs. Raises Unrenderable."""
         ...
 
-    def read(self, answer: Document, question: Question, facts: Facts) -> tuple[Look, str]:
+    def read(self, answer: Document, question: Question, facts: Facts) -> tuple[LookupOutcome, str]:
         """What the answer says, and why in a few words; of a page of a list, what this page says. Never raises."""
         ...
 
@@ -76,7 +86,7 @@ def shown(found: Document, outcome: tuple[Rule, ...], demanding: bool = False) -
 
     `demanding`: the rule must demand something of the object, because nothing else says that this is one.
     """
-    rule = outcome_rules.first(outcome_rules.about_objects(outcome), found, look=True)
+    rule = outcome_rules.first(outcome_rules.about_objects(outcome), found, lookup=True)
     if rule is None or rule.says not in outcome_rules.PROOFS:
         return None, "no rule matches the object"
     if demanding and not rule.recognises:
@@ -85,16 +95,16 @@ def shown(found: Document, outcome: tuple[Rule, ...], demanding: bool = False) -
     return proof, "the object has no reference" if proof is None else ""
 
 
-def best(readings: list[tuple[Look, str]]) -> tuple[Look, str]:
+def best(readings: list[tuple[LookupOutcome, str]]) -> tuple[LookupOutcome, str]:
     """Which of several objects of one call counts, in any order of the list: an effect that exists is not
     answered with the refusal beside it."""
     return min(readings, key=lambda reading: (BEFORE.index(type(reading[0])), name(reading[0]) == "interim"))
 
 
-def agree(readings: list[tuple[Look, str]]) -> tuple[Look, str]:
+def agree(readings: list[tuple[LookupOutcome, str]]) -> tuple[LookupOutcome, str]:
     """One look out of the readings of an answer whose question is not known: only what nothing contradicts."""
     said = [reading for reading in readings if not isinstance(reading[0], CouldNotAsk)]
-    if said and all(look == said[0][0] for look, _ in said):
+    if said and all(lookup == said[0][0] for lookup, _ in said):
         return said[0]
     if said:
         return CouldNotAsk(), "the answer can be read in two ways"

@@ -6,7 +6,7 @@ from typing import Final
 
 from idem.outbox.domain import sending
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
-from idem.outbox.domain.outcomes import Ambiguous, Look, Outcome, Seen
+from idem.outbox.domain.outcomes import Ambiguous, LookupOutcome, Outcome, Seen
 from idem.outbox.domain.provider import Question
 from idem.outbox.domain.sending import AskAbout, Send, SendRequest
 from idem.outbox.providers.body_encoding import MEDIA_TYPES, encoded
@@ -41,12 +41,12 @@ def returned(value: object, *, sure: bool = True) -> Returned:
 
 @dataclass(frozen=True)
 class SendProvider(WithoutHttp):
-    """A provider over a function. `send` makes the call, `look` is asked about one; each is sync or async."""
+    """A provider over a function. `send` makes a call, `ask_about` looks one up; each is sync or async."""
 
     contract: Contract
     accounts: Mapping[str, Account]
     send: Send
-    look: AskAbout | None = None
+    ask_about: AskAbout | None = None
 
     def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
         """The payload as compact UTF-8 JSON, and the key beside it. Raises Unrenderable."""
@@ -67,15 +67,15 @@ class SendProvider(WithoutHttp):
 
     def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
         """The one question, where there is a look-up."""
-        return () if self.look is None else (Asking(QUESTION, question.path or "/", {}, b"", question),)
+        return () if self.ask_about is None else (Asking(QUESTION, question.path or "/", {}, b"", question),)
 
-    def read_look(
+    def read_lookup(
         self, response: Response, question: Question, request: FrozenRequest | None = None
-    ) -> tuple[Look, Seen]:
+    ) -> tuple[LookupOutcome, Seen]:
         """What the look-up has returned. Never raises."""
         value = response.value if isinstance(response, Returned) else response
-        look, note = sending.look(value, self.contract.retry_after_cap)
-        return look, Seen(note=note)
+        lookup, note = sending.lookup(value, self.contract.retry_after_cap)
+        return lookup, Seen(note=note)
 
 
 def is_sure(value: object, cap: float) -> bool:

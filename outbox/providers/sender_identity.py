@@ -87,7 +87,7 @@ def lookups(provider: Provider) -> str:
     errors = getattr(provider, "errors", None)
     shape = getattr(errors, "shape", None)
     absent = [rule for rule in outcome if rule.says is Says.ABSENT]
-    return plain([type(provider).__qualname__, said, shape, absent, getattr(provider, "look", None)])
+    return plain([type(provider).__qualname__, said, shape, absent, getattr(provider, "ask_about", None)])
 
 
 def ways(provider: Provider) -> int:

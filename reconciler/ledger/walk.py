@@ -262,10 +262,10 @@ class LedgerWalk:
     async def _confirm(self, ours: LedgerCall) -> None:
         contract = self.lane.provider.contract
         lease_ends = clock.boottime() + SPARE + self.lane.margin + contract.deadline
-        look, seen = await self.lane.ask(ours.question, lease_ends=lease_ends)
+        lookup, seen = await self.lane.ask(ours.question, lease_ends=lease_ends)
         lane, intent = self.lane_name, ours.intent_id
-        telemetry.looked_up(lane.provider, lane.account, intent, "ledger_check", name(look), seen.why)
-        match look:
+        telemetry.looked_up(lane.provider, lane.account, intent, "ledger_check", name(lookup), seen.why)
+        match lookup:
             case Absent() if ours.outcome == "succeeded":
                 await self._open(None, ours, Reading("ours_only"))
             case Absent() | CouldNotAsk():
@@ -274,7 +274,7 @@ class LedgerWalk:
                     self._report.why = seen.note
             case _:
                 key = ours.keys[0] if ours.keys else None
-                shown = Item(look.reference, key, look, look.status, kind=self._wanted(ours))
+                shown = Item(lookup.reference, key, lookup, lookup.status, kind=self._wanted(ours))
                 await self._count(shown, LedgerMatch(ours, (ours,)), fresh=True)
 
 

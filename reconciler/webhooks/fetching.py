@@ -68,7 +68,7 @@ class Hints:
         async with self.database.connection() as connection:
             claimed = await fetch_claim.claim_hints(connection, self.lane_name, lease=lease, limit=limit, now=now)
         for hint in claimed:
-            self._pump.begin(self._look(hint))
+            self._pump.begin(self._ask(hint))
         return len(claimed)
 
     async def start_all(self, stop: asyncio.Event) -> None:
@@ -79,7 +79,7 @@ class Hints:
         """Wait for the questions that run."""
         await self._pump.finish()
 
-    async def _look(self, hint: Hint) -> None:
+    async def _ask(self, hint: Hint) -> None:
         with tracing.of_row(hint.traceparent):
             await self._try(hint)
 
@@ -107,25 +107,25 @@ class Hints:
             seen = Seen(note=UNCONFIRMABLE if waiting.out_of_time else NOTHING_TO_ASK)
             await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
             return
-        look, seen = await self.lane.ask(question, lease_ends=hint.lease_ends)
-        telemetry.looked_up(waiting.provider, waiting.account, match.intent_id, "event", name(look), seen.why)
-        match look:
+        answer, seen = await self.lane.ask(question, lease_ends=hint.lease_ends)
+        telemetry.looked_up(waiting.provider, waiting.account, match.intent_id, "event", name(answer), seen.why)
+        match answer:
             case Succeeded() | Refused() | Pending():
-                await self._apply(hint, event, look, seen)
+                await self._apply(hint, event, answer, seen)
             case Absent():
                 await self._not_there(hint, event, seen)
             case CouldNotAsk():
                 answered = seen.http_status is not None and 200 <= seen.http_status < 300
-                await self._ask_later(hint, event, look, seen, answered=answered)
+                await self._ask_later(hint, event, answer, seen, answered=answered)
 
-    async def _apply(self, hint: Hint, event: Event, look: Succeeded | Refused | Pending, seen: Seen) -> None:
+    async def _apply(self, hint: Hint, event: Event, answer: Succeeded | Refused | Pending, seen: Seen) -> None:
         waiting = hint.waiting
-        shown = dataclasses.replace(event, said=look, reference=look.reference, bare=False, later=False)
+        shown = dataclasses.replace(event, said=answer, reference=answer.reference, bare=False, later=False)
         delivery = Delivery(waiting.provider, waiting.account, waiting.event_id, shown)
         what = await applying.ready(self.catalogue, self.renderer, delivery, hint.match, fetched=seen)
         if seen.copies > 1:
             # One call, several objects: whatever made them, nobody else will notice (hazard 17).
-            twice = {"copies": seen.copies, "reference": look.reference, "provider_key": hint.keys[0]}
+            twice = {"copies": seen.copies, "reference": answer.reference, "provider_key": hint.keys[0]}
             what = dataclasses.replace(what, letters=(*what.letters, DeadLetter(Reason.POSSIBLE_DUPLICATE, twice)))
         async with self.database.connection() as connection, after_commit.transaction(connection):
             if not await waiting_events.still_waits(connection, waiting):
@@ -157,12 +157,12 @@ class Hints:
             again = max(min(pause(absences), SOON), left + 1 if absences >= lookup.agree else 0.0)
             await fetch_claim.put_off(connection, hint, again=again, counts=False, absences=absences)
 
-    async def _ask_later(self, hint: Hint, event: Event, look: CouldNotAsk, seen: Seen, *, answered: bool) -> None:
+    async def _ask_later(self, hint: Hint, event: Event, answer: CouldNotAsk, seen: Seen, *, answered: bool) -> None:
         """Put off a question that failed; `answered`: the provider is there and would always give the same answer."""
         waiting = hint.waiting
         again = min(max(1.0, waiting.age / 4), SOON)
-        if look.retry_after is not None:
-            again = max(again, min(look.retry_after, self.lane.provider.contract.retry_after_cap))
+        if answer.retry_after is not None:
+            again = max(again, min(answer.retry_after, self.lane.provider.contract.retry_after_cap))
         async with self.database.connection() as connection:
             # A later fact keeps only what may be sent from its way; elsewhere it has time.
             if not answered or (event.later and hint.status not in QUEUED):

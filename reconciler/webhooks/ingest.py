@@ -44,14 +44,14 @@ async def receive(run: RunBounded, catalogue: Catalogue, renderer: Renderer, del
     The answer is rendered between two short uses of a connection: that is user code, and no transaction is open.
     """
 
-    async def look(connection: AsyncConnection[Any]) -> tuple[bool, Any]:
+    async def find(connection: AsyncConnection[Any]) -> tuple[bool, Any]:
         if await is_known(connection, delivery):
             return True, None
         if not delivery.event.wanted:
             return False, None
         return False, await match(connection, delivery.provider, delivery.account, delivery.event)
 
-    known, found = await run(look)
+    known, found = await run(find)
     if known:
         return _reported(delivery, "duplicate")
     what = None if found is None else await applying.ready(catalogue, renderer, delivery, found)

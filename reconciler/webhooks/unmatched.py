@@ -52,7 +52,7 @@ async def wait_on(
         elif late and fate == "unmatched" and event is not None:
             fate = "foreign"
             telemetry.webhook_foreign(waiting.provider, waiting.account)
-        again = _foreign_look(waiting) if fate == "foreign" else _next_look(waiting, horizon)
+        again = _foreign_try(waiting) if fate == "foreign" else _next_try(waiting, horizon)
         await decide(connection, waiting.id, fate, None, again=again)
 
 
@@ -69,7 +69,7 @@ def is_one_of_ours(text: str) -> bool:
     return key is not None and key.version == 8
 
 
-def _next_look(waiting: WaitingEvent, horizon: float | None) -> float:
+def _next_try(waiting: WaitingEvent, horizon: float | None) -> float:
     """Seconds until it is looked at again: a quarter of its age, so at each tick while it is young."""
     again = DAILY if waiting.age > YOUNG else min(max(FIRST_TRY, waiting.age / 4), SLOWEST)
     if horizon is not None and waiting.age < horizon:
@@ -77,7 +77,7 @@ def _next_look(waiting: WaitingEvent, horizon: float | None) -> float:
     return again
 
 
-def _foreign_look(waiting: WaitingEvent) -> float | None:
+def _foreign_try(waiting: WaitingEvent) -> float | None:
     # There may be very many of them: a few tries, further and further apart, then only when the reference is written.
     return None if waiting.age > 2 * YOUNG else min(max(FIRST_TRY, waiting.age * 4), DAILY)
 

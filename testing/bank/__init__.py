@@ -12,7 +12,7 @@ from idem.testing.bank.process import run
 from idem.testing.bank.records import Payment, Received, WebhookSent
 from idem.testing.bank.script import Happening, RequestMatch, ScriptStep, kill_pid_on_effect
 from idem.testing.bank.settings import BankAccount, BankApi, BankSettings, CancelByKey, SecondRequest, WebhookOrder
-from idem.testing.bank.shape import BankLook, BankShape, StatusWords
+from idem.testing.bank.shape import BankLookup, BankShape, StatusWords
 from idem.testing.bank.signatures import signature
 from idem.testing.bank.stripe.settings import StripeSettings
 
@@ -21,7 +21,7 @@ __all__ = [
     "BankAccount",
     "BankApi",
     "BankFault",
-    "BankLook",
+    "BankLookup",
     "BankSettings",
     "BankShape",
     "CancelByKey",

@@ -98,7 +98,7 @@ def account_of(headers: Mapping[str, str], settings: BankSettings) -> BankAccoun
 
 def _asks(method: str, path: str, account: BankAccount | None) -> str:
     if method in ("GET", "HEAD"):
-        return "look"
+        return "lookup"
     own = account is None or account.api is BankApi.OWN
     if own and account is not None and account.cancel is not None and (method, path) == ("POST", account.cancel.path):
         return "cancel"

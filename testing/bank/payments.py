@@ -11,7 +11,7 @@ from idem.testing.bank.faults import Acts
 from idem.testing.bank.order import FAULT_MEMBER, BankOrder
 from idem.testing.bank.records import Payment, Remembered, Voided
 from idem.testing.bank.settings import BankAccount, SecondRequest
-from idem.testing.bank.shape import BankLook, BankShape, answered
+from idem.testing.bank.shape import BankLookup, BankShape, answered
 from idem.testing.bank.state import BankExecution, BankState
 
 LIMIT = 100
@@ -47,7 +47,7 @@ class Payments:
             if order.incoming.method != "GET":
                 return await self._create(work)
             await self._state.stall(work.fault)
-            return self._looked(order, account, account.shape)
+            return self._answered_lookup(order, account, account.shape)
         match order.incoming.method, order.path.strip("/").split("/"):
             case "POST", ["payments"]:
                 return await self._create(work)
@@ -159,15 +159,15 @@ class Payments:
             return self._own_answer(account, payment, 200)
         return BankAnswer(known.status, known.body.encode(), {"idempotent-replayed": "true"}, "replayed", known.payment)
 
-    def _looked(self, order: BankOrder, account: BankAccount, shape: BankShape) -> BankAnswer:
+    def _answered_lookup(self, order: BankOrder, account: BankAccount, shape: BankShape) -> BankAnswer:
         asked = shape.asked(order.incoming.target)
         last = order.path.rsplit("/", 1)[-1]
-        look, words = asked or (BankLook("", ("data", "0")), [last, *order.query.values()])
+        lookup, words = asked or (BankLookup("", ("data", "0")), [last, *order.query.values()])
         found = self._state.book.carrying(account, words)
         if asked is None and last in {payment.id for payment in found}:
-            look = BankLook("")
+            lookup = BankLookup("")
         return answered(
-            look, words, (shape.shown(self._state.book.shown(account, each), each.details) for each in found)
+            lookup, words, (shape.shown(self._state.book.shown(account, each), each.details) for each in found)
         )
 
     def _list(self, order: BankOrder, account: BankAccount) -> BankAnswer:

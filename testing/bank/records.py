@@ -12,8 +12,8 @@ class Received:
     """A request as it arrived. `complete` False: the connection was cut, or the bytes were not HTTP; nothing was done.
 
     `nth`: how often this account has now sent this key. `fault`: the planned fault. `key` and `reference` are as sent,
-    also if the account ignores keys. `asks`: for an effect, for a void by key (`cancel`), only for an answer (`look`),
-    or for `nothing`: the API has no such path.
+    also if the account ignores keys. `asks`: for an effect, for a void by key (`cancel`), only for an answer
+    (`lookup`), or for `nothing`: the API has no such path.
     """
 
     id: int

@@ -30,7 +30,7 @@ class StatusWords:
 
 
 @dataclass(frozen=True)
-class BankLook:
+class BankLookup:
     """One way to look up. `target` is a regular expression for the whole target; its groups are the values asked for.
 
     `object`: the place of the payment in the answer; it is an item of a list if its last token is a number. `match`:
@@ -53,7 +53,7 @@ class BankShape:
 
     says: Mapping[str, StatusWords]
     errors: Mapping[str, Pointer]
-    lookups: tuple[BankLook, ...] = ()
+    lookups: tuple[BankLookup, ...] = ()
 
     @classmethod
     def own(cls) -> "BankShape":
@@ -94,11 +94,11 @@ class BankShape:
             return answer
         return replace(answer, body=encoded(self._with_error(document, error)))
 
-    def asked(self, target: str) -> tuple[BankLook, list[str]] | None:
+    def asked(self, target: str) -> tuple[BankLookup, list[str]] | None:
         """The look-up that matches this target, and the values asked for; None if none matches."""
-        for look in self.lookups:
-            if match := re.fullmatch(look.target, target):
-                return look, [unquote(group) for group in match.groups()]
+        for lookup in self.lookups:
+            if match := re.fullmatch(lookup.target, target):
+                return lookup, [unquote(group) for group in match.groups()]
         return None
 
     def _with_error(self, document: dict[str, Any], error: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,19 +107,19 @@ class BankShape:
         return document
 
 
-def answered(look: BankLook, wanted: Sequence[str], found: Iterable[dict[str, Any]]) -> BankAnswer:
+def answered(lookup: BankLookup, wanted: Sequence[str], found: Iterable[dict[str, Any]]) -> BankAnswer:
     """The answer to a look-up that found these payments."""
-    objects = [put(each, look.match, wanted[0]) if look.match and wanted else each for each in found]
+    objects = [put(each, lookup.match, wanted[0]) if lookup.match and wanted else each for each in found]
     if not objects:
-        if look.nothing.http >= 400:
-            return refusal(look.nothing.http, "not_found", "There is no such payment.")
+        if lookup.nothing.http >= 400:
+            return refusal(lookup.nothing.http, "not_found", "There is no such payment.")
         document: Any = {}
-        for at, value in look.nothing.members:
+        for at, value in lookup.nothing.members:
             document = put(document, at, value)
-        return BankAnswer(look.nothing.http, json.dumps(document).encode())
-    if look.object and look.object[-1].isdecimal():
-        return BankAnswer(200, json.dumps(put({}, look.object[:-1], objects)).encode())
-    return BankAnswer(200, json.dumps(put({}, look.object, objects[0])).encode())
+        return BankAnswer(lookup.nothing.http, json.dumps(document).encode())
+    if lookup.object and lookup.object[-1].isdecimal():
+        return BankAnswer(200, json.dumps(put({}, lookup.object[:-1], objects)).encode())
+    return BankAnswer(200, json.dumps(put({}, lookup.object, objects[0])).encode())
 
 
 def put(document: Any, at: Pointer, value: Any) -> Any:

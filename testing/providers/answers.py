@@ -44,19 +44,19 @@ def table() -> Iterator[Response]:
             yield Response(status, HEADERS[number % len(HEADERS)], body, complete=number % 5 != 4)
 
 
-def for_each(look: Callable[[Response], None], real: tuple[bytes, ...] = ()) -> None:
+def for_each(lookup: Callable[[Response], None], real: tuple[bytes, ...] = ()) -> None:
     """Call `look` with every answer of the table, with the bodies of `real` answers under every status, and, if
     hypothesis is installed, with `EXAMPLES` generated answers."""
     for response in table():
-        look(response)
+        lookup(response)
     for body in real:
         for status in STATUSES:
-            look(Response(status, HEADERS[1], body))
+            lookup(Response(status, HEADERS[1], body))
     if importlib.util.find_spec("hypothesis") is not None:
-        _drawn(look, real)
+        _drawn(lookup, real)
 
 
-def _drawn(look: Callable[[Response], None], real: tuple[bytes, ...]) -> None:
+def _drawn(lookup: Callable[[Response], None], real: tuple[bytes, ...]) -> None:
     from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
 
@@ -78,7 +78,7 @@ def _drawn(look: Callable[[Response], None], real: tuple[bytes, ...]) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(answers)
     def holds(response: Response) -> None:
-        look(response)
+        lookup(response)
 
     holds()
 

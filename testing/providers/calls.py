@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import Account, FrozenRequest, ProviderRequest, Response
-from idem.outbox.domain.outcomes import Ambiguous, Look, Outcome, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.domain.outcomes import Ambiguous, LookupOutcome, Outcome, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.provider import Item, Provider, Question
 from idem.outbox.providers.send import SendProvider
 from idem.outbox.values import clock
@@ -155,20 +155,20 @@ class Calls:
         without = self.provider.questions(self.question(sent))
         return tuple(each for each in self.provider.questions(self.question(sent, reference)) if each not in without)
 
-    def look(
+    def lookup(
         self, question: Question, way: FrozenRequest, account: Account | None = None
-    ) -> tuple[Look, tuple[Response, ...]]:
+    ) -> tuple[LookupOutcome, tuple[Response, ...]]:
         """Ask in this way, through all pages; returns the look and the answers."""
         provider = Observed(self.provider, way=way)
-        look, _ = self._in_lane(provider, account, lambda lane: lane.ask(question, lease_ends=_lease()))
-        return look, tuple(provider.lookups)
+        lookup, _ = self._in_lane(provider, account, lambda lane: lane.ask(question, lease_ends=_lease()))
+        return lookup, tuple(provider.lookups)
 
-    def lookups(self, sent: SentCall, account: Account | None = None) -> Iterator[tuple[FrozenRequest, Look]]:
+    def lookups(self, sent: SentCall, account: Account | None = None) -> Iterator[tuple[FrozenRequest, LookupOutcome]]:
         """What each of the `ways` shows about a call. Raises NotSupported if there are none."""
         for way in self.ways(sent):
-            yield way, self.look(self.question(sent), way, account)[0]
+            yield way, self.lookup(self.question(sent), way, account)[0]
 
-    def cancel(self, sent: SentCall) -> tuple[Look, Seen]:
+    def cancel(self, sent: SentCall) -> tuple[LookupOutcome, Seen]:
         """Cancel the call by its key."""
         question = self.question(sent)
         return self._in_lane(Observed(self.provider), None, lambda lane: lane.cancel(question, lease_ends=_lease()))
@@ -200,15 +200,15 @@ class Calls:
         return asyncio.run(run())
 
 
-def shown(look: Look) -> str:
+def shown(lookup: LookupOutcome) -> str:
     """A look in one word, with its reference."""
-    reference = getattr(look, "reference", None)
-    return name(look) if reference is None else f"{name(look)} {reference}"
+    reference = getattr(lookup, "reference", None)
+    return name(lookup) if reference is None else f"{name(lookup)} {reference}"
 
 
-def settles(look: Look) -> bool:
+def settles(lookup: LookupOutcome) -> bool:
     """Whether the look proves that the provider has the object or decided against it."""
-    return isinstance(look, Succeeded | Pending | Refused)
+    return isinstance(lookup, Succeeded | Pending | Refused)
 
 
 def around(moments: list[float]) -> tuple[float, float]:

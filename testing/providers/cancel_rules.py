@@ -14,21 +14,25 @@ class CancelRules:
         _cancelling(calls)
         before = calls.world.effects()
         sent = calls.lost(Fault.ACT_THEN_DROP)
-        look, seen = calls.cancel(sent)
+        lookup, seen = calls.cancel(sent)
         left = calls.world.effects() - before
-        if isinstance(look, Succeeded | Pending):
-            must(left == 1, "cancel_by_key", f"the cancel says {shown(look)}, but the effect is gone")
+        if isinstance(lookup, Succeeded | Pending):
+            must(left == 1, "cancel_by_key", f"the cancel says {shown(lookup)}, but the effect is gone")
             raise NotSupported("this provider does not void an executed call; it only stops later requests")
-        must(isinstance(look, Absent | Refused), "cancel_by_key", f"the cancel is read as {shown(look)} ({seen.note})")
-        must(left == 0, "cancel_by_key", f"the cancel says {shown(look)}, but {left} effects of the call exist")
+        must(
+            isinstance(lookup, Absent | Refused),
+            "cancel_by_key",
+            f"the cancel is read as {shown(lookup)} ({seen.note})",
+        )
+        must(left == 0, "cancel_by_key", f"the cancel says {shown(lookup)}, but {left} effects of the call exist")
 
     def test_a_cancel_of_nothing_is_done_too(self, calls: Calls) -> None:
         """After the cancel no effect exists, whether the request had arrived or not."""
         _cancelling(calls)
         before = calls.world.effects()
-        look, seen = calls.cancel(calls.never_sent())
-        message = f"the cancel of a key that never arrived is read as {shown(look)} ({seen.note})"
-        must(isinstance(look, Absent), "cancel_by_key", message)
+        lookup, seen = calls.cancel(calls.never_sent())
+        message = f"the cancel of a key that never arrived is read as {shown(lookup)} ({seen.note})"
+        must(isinstance(lookup, Absent), "cancel_by_key", message)
         must(calls.world.effects() == before, "cancel_by_key", "it changed the effects of other calls")
 
     def test_a_cancel_leaves_other_calls_alone(self, calls: Calls) -> None:
@@ -43,8 +47,8 @@ class CancelRules:
         """Cancelled first, sent afterwards: no effect."""
         _that_blocks(calls)
         stranger = calls.never_sent()
-        look, seen = calls.cancel(stranger)
-        must(isinstance(look, Absent), "cancel_by_key", f"the cancel is read as {shown(look)} ({seen.note})")
+        lookup, seen = calls.cancel(stranger)
+        must(isinstance(lookup, Absent), "cancel_by_key", f"the cancel is read as {shown(lookup)} ({seen.note})")
         late = calls.send(key=stranger.key)
         message = f"a request that arrived after the cancel was executed, and answered {late.word}"
         must(late.made == 0, "cancel_by_key.blocks_late_requests", message)
@@ -55,10 +59,10 @@ class CancelRules:
         _that_blocks(calls)
         before = calls.world.effects()
         sent = calls.send(Fault.ACT_LATE)
-        look, seen = calls.cancel(sent)
-        if settles(look):
-            raise NotSupported(f"the request was executed before the cancel arrived ({shown(look)})")
-        must(isinstance(look, Absent), "cancel_by_key", f"the cancel is read as {shown(look)} ({seen.note})")
+        lookup, seen = calls.cancel(sent)
+        if settles(lookup):
+            raise NotSupported(f"the request was executed before the cancel arrived ({shown(lookup)})")
+        must(isinstance(lookup, Absent), "cancel_by_key", f"the cancel is read as {shown(lookup)} ({seen.note})")
         calls.world.settle_late()
         message = "a request that was in progress at the cancel was executed after it"
         must(calls.world.effects() == before, "cancel_by_key.blocks_late_requests", message)

@@ -53,5 +53,5 @@ class ContractRules:
         applies(final and sent.reference is not None, "a healthy call of this world is not final at once")
         calls.past_the_horizon()
         for way in calls.by_id(sent, str(sent.reference)):
-            look, _ = calls.look(calls.question(sent, sent.reference), way)
-            must(isinstance(look, Succeeded), "outcome", f"it was read as final, and is now read as {look}")
+            lookup, _ = calls.lookup(calls.question(sent, sent.reference), way)
+            must(isinstance(lookup, Succeeded), "outcome", f"it was read as final, and is now read as {lookup}")

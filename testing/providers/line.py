@@ -18,7 +18,7 @@ from idem.testing.bank.wire import Incoming, WireReply
 LINE_FAULTS: Final = frozenset(
     {"act_then_drop", "drop_before_acting", "stall", "act_late", "cut_body", "proxy_page", "gateway_page"}
 )
-LOOK_FAULTS: Final = frozenset({"503", "proxy_page", "cut_body"})
+LOOKUP_FAULTS: Final = frozenset({"503", "proxy_page", "cut_body"})
 
 PAGE: Final = (
     b"<html><head><title>Request blocked</title></head><body><h1>Request blocked</h1>"
@@ -70,7 +70,7 @@ class Line:
         """Set the fault of the next request that is not a GET; `late`: seconds after which `act_late` acts."""
         self._writes.append((fault, late))
 
-    def next_look(self, fault: str) -> None:
+    def next_lookup(self, fault: str) -> None:
         """Set the fault of the next GET."""
         self._lookups.append((fault, 0.0))
 

@@ -8,7 +8,7 @@ from idem.testing.providers.world import Fault
 
 
 class LookupRules:
-    """Rules about `questions` and `read_look`."""
+    """Rules about `questions` and `read_lookup`."""
 
     def test_a_foreign_key_is_never_found(self, calls: Calls) -> None:
         """With other objects at the provider, because a provider that ignores the query shows another call's object."""
@@ -16,17 +16,17 @@ class LookupRules:
         calls.made()
         calls.past_the_horizon()
         stranger = calls.never_sent()
-        for way, look in calls.lookups(stranger):
-            message = f"{way.path} found {shown(look)} for a key that was never sent: another call's object"
-            must(not settles(look), "lookup", message)
+        for way, lookup in calls.lookups(stranger):
+            message = f"{way.path} found {shown(lookup)} for a key that was never sent: another call's object"
+            must(not settles(lookup), "lookup", message)
 
     def test_a_key_that_was_never_sent_is_absent(self, calls: Calls) -> None:
         """Otherwise no look-up could ever settle a call that did not arrive."""
         calls.made()
         calls.past_the_horizon()
         stranger = calls.never_sent()
-        for way, look in calls.lookups(stranger):
-            must(isinstance(look, Absent), "lookup", f"{way.path} says {shown(look)} for a key that was never sent")
+        for way, lookup in calls.lookups(stranger):
+            must(isinstance(lookup, Absent), "lookup", f"{way.path} says {shown(lookup)} for a key that was never sent")
 
     def test_by_id_shows_the_same_object(self, calls: Calls) -> None:
         """A look-up by the answer's reference shows the same reference, and proves at least as much as the answer."""
@@ -37,10 +37,10 @@ class LookupRules:
         ways = calls.by_id(sent, str(reference))
         must(bool(ways), "lookup.by_id", f"the reference {reference} leads to no question")
         for way in ways:
-            look, _ = calls.look(calls.question(sent, reference), way)
-            message = f"{way.path} shows {shown(look)}, but the answer said {sent.word} {reference}"
-            must(isinstance(look, Succeeded | Pending), "lookup.by_id", message)
-            must(getattr(look, "reference", None) == reference, "lookup.by_id", message)
+            lookup, _ = calls.lookup(calls.question(sent, reference), way)
+            message = f"{way.path} shows {shown(lookup)}, but the answer said {sent.word} {reference}"
+            must(isinstance(lookup, Succeeded | Pending), "lookup.by_id", message)
+            must(getattr(lookup, "reference", None) == reference, "lookup.by_id", message)
 
     def test_by_id_shows_no_other_object(self, calls: Calls) -> None:
         """A reference that does not exist proves nothing."""
@@ -49,27 +49,27 @@ class LookupRules:
         must(sent.reference is not None, "object.reference", "the answer has none, so by_id can never be asked")
         unknown = _other(str(sent.reference))
         for way in calls.by_id(sent, unknown):
-            look, _ = calls.look(calls.question(sent, unknown), way)
-            message = f"{way.path} shows {shown(look)} for a reference that does not exist"
-            must(not settles(look), "lookup.by_id", message)
+            lookup, _ = calls.lookup(calls.question(sent, unknown), way)
+            message = f"{way.path} shows {shown(lookup)} for a reference that does not exist"
+            must(not settles(lookup), "lookup.by_id", message)
 
-    def test_a_look_up_never_makes_a_success_of_a_refusal(self, calls: Calls) -> None:
+    def test_a_lookup_never_makes_a_success_of_a_refusal(self, calls: Calls) -> None:
         """The look-up may show the refused object, or nothing."""
         sent = calls.send(Fault.DECLINE)
         world_must(sent.made == 0, "the fault decline had an effect")
         calls.past_the_horizon()
-        for way, look in calls.lookups(sent):
-            message = f"{way.path} says {shown(look)} about a call that was declined"
-            must(not isinstance(look, Succeeded | Pending), "outcome", message)
+        for way, lookup in calls.lookups(sent):
+            message = f"{way.path} says {shown(lookup)} about a call that was declined"
+            must(not isinstance(lookup, Succeeded | Pending), "outcome", message)
 
-    def test_a_look_up_shows_what_is_pending(self, calls: Calls) -> None:
+    def test_a_lookup_shows_what_is_pending(self, calls: Calls) -> None:
         """The look-up shows a call that the provider is working on, with the answer's reference; it is never absent."""
         sent = calls.send(Fault.PENDING)
         calls.past_the_horizon()
-        for way, look in calls.lookups(sent):
-            message = f"{way.path} says {shown(look)} about a call that the provider had accepted"
-            must(settles(look), "outcome", message)
-            same = sent.reference is None or getattr(look, "reference", None) == sent.reference
+        for way, lookup in calls.lookups(sent):
+            message = f"{way.path} says {shown(lookup)} about a call that the provider had accepted"
+            must(settles(lookup), "outcome", message)
+            same = sent.reference is None or getattr(lookup, "reference", None) == sent.reference
             must(same, "object.reference", f"{message}, which was answered with {sent.reference}")
 
     def test_lookups_have_no_effect(self, calls: Calls) -> None:
@@ -78,7 +78,7 @@ class LookupRules:
         before = calls.world.effects()
         for way in calls.provider.questions(calls.question(sent, sent.reference)):
             must(way.method in ("GET", "HEAD", QUESTION), "lookup", f"{way.method} {way.path} is not a GET")
-            calls.look(calls.question(sent, sent.reference), way)
+            calls.lookup(calls.question(sent, sent.reference), way)
         must(calls.world.effects() == before, "lookup", "asking had an effect")
 
 

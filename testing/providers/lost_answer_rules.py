@@ -41,15 +41,15 @@ class LostAnswerRules:
         must(third.reference == again.reference, "key.replay", message)
 
     @pytest.mark.parametrize("fault", LOST)
-    def test_a_lost_answer_is_settled_by_each_look_up(self, calls: Calls, fault: Fault) -> None:
+    def test_a_lost_answer_is_settled_by_each_lookup(self, calls: Calls, fault: Fault) -> None:
         """After the horizon every way to ask shows the object, and all show the same one."""
         sent = calls.lost(fault)
         calls.past_the_horizon()
         found: dict[str, str | None] = {}
-        for way, look in calls.lookups(sent):
-            message = f"after {fault} and the horizon, {way.path} says {shown(look)} about an existing effect"
-            must(settles(look), "lookup.horizon" if isinstance(look, Absent) else "lookup", message)
-            found[way.path] = getattr(look, "reference", None)
+        for way, lookup in calls.lookups(sent):
+            message = f"after {fault} and the horizon, {way.path} says {shown(lookup)} about an existing effect"
+            must(settles(lookup), "lookup.horizon" if isinstance(lookup, Absent) else "lookup", message)
+            found[way.path] = getattr(lookup, "reference", None)
         must(len(set(found.values())) == 1, "lookup", f"the ways to ask show different objects: {found}")
         if calls.contract.replays and fault is not Fault.ERROR_AFTER_ACTING:
             again = calls.send(again=sent)
@@ -76,9 +76,9 @@ class LostAnswerRules:
             message = f"the connection broke after the request, and the call is read as {sent.word}"
             must(fault is not Fault.DROP_BEFORE_ACTING, "outcome", message)
         calls.past_the_horizon()
-        for way, look in calls.lookups(sent):
-            message = f"after {fault} and the horizon, {way.path} says {shown(look)} about nothing"
-            must(isinstance(look, Absent), "lookup", message)
+        for way, lookup in calls.lookups(sent):
+            message = f"after {fault} and the horizon, {way.path} says {shown(lookup)} about nothing"
+            must(isinstance(lookup, Absent), "lookup", message)
 
     def test_a_cached_failure_is_not_replayed_for_ever(self, calls: Calls) -> None:
         """The key keeps a 500: the replay gets it again and has no effect; the contract may read it as cached."""
@@ -99,8 +99,8 @@ class LostAnswerRules:
         must(isinstance(sent.outcome, Ambiguous), "outcome", f"a call without an answer is read as {sent.word}")
         calls.world.settle_late()
         calls.past_the_horizon()
-        for way, look in calls.lookups(sent):
-            must(settles(look), "lookup", f"{way.path} says {shown(look)} about an effect that came late")
+        for way, lookup in calls.lookups(sent):
+            must(settles(lookup), "lookup", f"{way.path} says {shown(lookup)} about an effect that came late")
 
     def test_a_lost_answer_can_be_settled_at_all(self, calls: Calls) -> None:
         """By a replay, a look-up, a cancel or an event; otherwise the contract says who decides."""

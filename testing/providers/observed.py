@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from idem.outbox.domain.contract import FrozenRequest, Response
-from idem.outbox.domain.outcomes import Look, Outcome, Seen
+from idem.outbox.domain.outcomes import LookupOutcome, Outcome, Seen
 from idem.outbox.domain.provider import Page, Provider, Question
 
 
@@ -41,14 +41,14 @@ class Observed:
     def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
         return self._provider.questions(question) if self._way is None else (self._way,)
 
-    def read_look(
+    def read_lookup(
         self, response: Response, question: Question, request: FrozenRequest | None = None
-    ) -> tuple[Look, Seen]:
+    ) -> tuple[LookupOutcome, Seen]:
         self.lookups.append(response)
         self.heard.append(response)
-        return self._provider.read_look(response, question, request)
+        return self._provider.read_lookup(response, question, request)
 
-    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
+    def read_cancel(self, response: Response, question: Question) -> tuple[LookupOutcome, Seen]:
         self.heard.append(response)
         return self._provider.read_cancel(response, question)
 

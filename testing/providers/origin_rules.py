@@ -45,7 +45,7 @@ class OriginRules:
         nothing = replace(sent, key=str(uuid4()))
         for asked in (calls.question(sent, sent.reference), calls.question(nothing)):
             for way in calls.provider.questions(asked):
-                calls.look(asked, way)
+                calls.lookup(asked, way)
         if calls.contract.listed:
             with suppress(ListFailed):
                 calls.listed(*around([time.time(), sent.at]))
@@ -59,9 +59,9 @@ class OriginRules:
         sent = calls.send(fault)
         must(isinstance(sent.outcome, Ambiguous), "answers_carry", f"{fault} is read as {sent.word}")
         for way in calls.ways(sent):
-            calls.world.next_look("proxy_page")
-            look, _ = calls.look(calls.question(sent), way)
-            must(isinstance(look, CouldNotAsk), "answers_carry", f"a proxy's page is read as {shown(look)}")
+            calls.world.next_lookup("proxy_page")
+            lookup, _ = calls.lookup(calls.question(sent), way)
+            must(isinstance(lookup, CouldNotAsk), "answers_carry", f"a proxy's page is read as {shown(lookup)}")
 
 
 def _must_carry(calls: Calls) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from idem.outbox.domain.contract import FrozenRequest, Response
 from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Outcome, name
-from idem.outbox.domain.outcomes import Look as AnyLook
+from idem.outbox.domain.outcomes import LookupOutcome as AnyLookup
 from idem.outbox.domain.provider import Question
 from idem.testing.providers import answers
 from idem.testing.providers.calls import Calls, SentCall, shown
@@ -20,21 +20,23 @@ OF_THE_LINE: Final = frozenset({405, 411, 421, 426, 428, 431, 501, 505, 511})
 
 
 class ReadingRules:
-    """Rules about `classify`, `read_look`, `next_page`, `read_cancel`, `read_listing` and `read_events`."""
+    """Rules about `classify`, `read_lookup`, `next_page`, `read_cancel`, `read_listing` and `read_events`."""
 
     def test_reading_never_raises(self, calls: Calls) -> None:
         """Every answer that can arrive over a socket has an outcome, and always the same one."""
         sent = calls.made()
         question, asked = _asked(calls, sent)
 
-        def look(response: Response) -> None:
+        def lookup(response: Response) -> None:
             outcome, _ = _read("classify", response, calls.provider.classify, response)
             must(isinstance(outcome, get_args(Outcome)), "classify", f"it gives {outcome!r}, which is not an outcome")
             again, _ = calls.provider.classify(response)
             must(outcome == again, "classify", f"it reads the same answer (HTTP {response.status}) in two ways")
             for way in asked:
-                found, _ = _read("read_look", response, calls.provider.read_look, response, question, way)
-                must(isinstance(found, get_args(AnyLook)), "read_look", f"it gives {found!r}, which is not a look")
+                found, _ = _read("read_lookup", response, calls.provider.read_lookup, response, question, way)
+                must(
+                    isinstance(found, get_args(AnyLookup)), "read_lookup", f"it gives {found!r}, which is not one of a look-up"
+                )
                 _read("next_page", response, calls.provider.next_page, response, question, way)
             _read("read_cancel", response, calls.provider.read_cancel, response, question)
             listing = calls.provider.listing(time.time() - 60, time.time())
@@ -42,7 +44,7 @@ class ReadingRules:
                 _read("read_listing", response, calls.provider.read_listing, response, listing)
             _read("read_events", response, calls.provider.read_events, response.body)
 
-        answers.for_each(look, tuple(each.body for each in sent.answers))
+        answers.for_each(lookup, tuple(each.body for each in sent.answers))
 
     def test_a_cut_answer_proves_nothing(self, calls: Calls) -> None:
         """Every prefix of a real answer, both as a truncated answer and as a complete one."""
@@ -57,18 +59,18 @@ class ReadingRules:
             where = f"the first {end} of {len(real.body)} bytes of an answer are read as {name(found)}"
             must(isinstance(found, Ambiguous), "outcome", where)
 
-    def test_a_cut_look_proves_nothing(self, calls: Calls) -> None:
+    def test_a_cut_lookup_proves_nothing(self, calls: Calls) -> None:
         """The same for the answer to a question: a part of it shows neither an object nor an absence."""
         calls.over_http()
         sent = calls.made()
         calls.past_the_horizon()
         question = calls.question(sent)
         for way in calls.ways(sent):
-            look, seen = calls.look(question, way)
-            world_must(bool(seen), f"no answer came to {way.path} ({shown(look)})")
+            lookup, seen = calls.lookup(question, way)
+            world_must(bool(seen), f"no answer came to {way.path} ({shown(lookup)})")
             whole = seen[0]
             for part in (replace(whole, complete=False), *_beginnings(whole)):
-                found, _ = calls.provider.read_look(part, question, way)
+                found, _ = calls.provider.read_lookup(part, question, way)
                 message = f"a part of the answer to {way.path} is read as {shown(found)}"
                 must(isinstance(found, CouldNotAsk), "lookup", message)
 
@@ -83,9 +85,9 @@ class ReadingRules:
                 message = f"a proxy's page with HTTP {status} is read as {name(outcome)}"
                 must(_is_modest(outcome, status), "outcome", message)
                 for way in asked:
-                    look, _ = calls.provider.read_look(response, question, way)
-                    message = f"a proxy's page with HTTP {status} is read as {shown(look)} by the question {way.path}"
-                    must(isinstance(look, CouldNotAsk), "lookup", message)
+                    lookup, _ = calls.provider.read_lookup(response, question, way)
+                    message = f"a proxy's page with HTTP {status} is read as {shown(lookup)} by the question {way.path}"
+                    must(isinstance(lookup, CouldNotAsk), "lookup", message)
                 voided, _ = calls.provider.read_cancel(response, question)
                 message = f"a proxy's page with HTTP {status} is read as {shown(voided)}"
                 must(isinstance(voided, CouldNotAsk), "cancel_by_key", message)
@@ -105,10 +107,10 @@ class ReadingRules:
         sent = calls.made()
         calls.past_the_horizon()
         for way in calls.ways(sent):
-            calls.world.next_look(fault)
-            look, _ = calls.look(calls.question(sent), way)
-            message = f"the question {way.path}, answered with {fault}, is read as {shown(look)}"
-            must(isinstance(look, CouldNotAsk), "lookup", message)
+            calls.world.next_lookup(fault)
+            lookup, _ = calls.lookup(calls.question(sent), way)
+            message = f"the question {way.path}, answered with {fault}, is read as {shown(lookup)}"
+            must(isinstance(lookup, CouldNotAsk), "lookup", message)
 
     def test_what_is_absent_is_not_absent_in_the_answer_to_a_write(self, calls: Calls) -> None:
         """Only a look-up can show `Absent`."""
@@ -116,7 +118,7 @@ class ReadingRules:
         calls.made()
         sent = calls.never_sent()
         for way in calls.ways(sent):
-            _, seen = calls.look(calls.question(sent), way)
+            _, seen = calls.lookup(calls.question(sent), way)
             for response in seen:
                 outcome, _ = calls.provider.classify(response)
                 message = f"the answer to a question about nothing, read as one to a write, is {name(outcome)}"

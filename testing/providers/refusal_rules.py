@@ -44,9 +44,9 @@ class RefusalRules:
         """A question with wrong credentials could not be asked; reading "not found" would be an absence."""
         sent, stranger = calls.made(), calls.world.stranger()
         calls.past_the_horizon()
-        for way, look in calls.lookups(sent, stranger):
-            message = f"{way.path}, asked with wrong credentials, says {shown(look)}"
-            must(isinstance(look, CouldNotAsk), "lookup", message)
+        for way, lookup in calls.lookups(sent, stranger):
+            message = f"{way.path}, asked with wrong credentials, says {shown(lookup)}"
+            must(isinstance(lookup, CouldNotAsk), "lookup", message)
 
     def test_throttling_is_what_the_contract_says(self, calls: Calls) -> None:
         """With throttles_before_execution a throttled call has no effect. Without it a 429 is ambiguous."""

@@ -58,9 +58,9 @@ class WebhookRules:
         _agree(event, sent)
         if calls.contract.lookup.by_id and sent.reference is not None:
             for way in calls.by_id(sent, sent.reference):
-                look, _ = calls.look(calls.question(sent, sent.reference), way)
-                message = f"the event says {event.reference}, the look-up {getattr(look, 'reference', None)}"
-                must(getattr(look, "reference", None) == event.reference, "webhook.reference", message)
+                lookup, _ = calls.lookup(calls.question(sent, sent.reference), way)
+                message = f"the event says {event.reference}, the look-up {getattr(lookup, 'reference', None)}"
+                must(getattr(lookup, "reference", None) == event.reference, "webhook.reference", message)
 
     def test_an_event_settles_a_lost_answer(self, calls: Calls) -> None:
         """The event about such a call is a proof, or has a reference with which idem fetches the object."""

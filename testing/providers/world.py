@@ -10,7 +10,7 @@ from idem.outbox.domain.contract import Account, ProviderRequest
 from idem.outbox.domain.provider import Provider
 from idem.outbox.domain.webhook import Signed
 from idem.testing.providers.errors import NotSupported
-from idem.testing.providers.line import LINE_FAULTS, LOOK_FAULTS, Line
+from idem.testing.providers.line import LINE_FAULTS, LOOKUP_FAULTS, Line
 
 LONGEST_SLEEP = 5.0
 """Seconds that `World.later` sleeps at most; longer waits need a world whose clock can be advanced."""
@@ -102,11 +102,11 @@ class World(ABC):
             raise NotSupported(f'World.next has no "{fault}"')
         self.line.next(fault, late=self.late)
 
-    def next_look(self, fault: str) -> None:
+    def next_lookup(self, fault: str) -> None:
         """Set the fault of the next question: 503, 429, proxy_page or cut_body."""
-        if self.line is None or fault not in LOOK_FAULTS:
+        if self.line is None or fault not in LOOKUP_FAULTS:
             raise NotSupported(f'World.next_look has no "{fault}"')
-        self.line.next_look(fault)
+        self.line.next_lookup(fault)
 
     def later(self, seconds: float) -> None:
         """Let time pass at the provider. It sleeps; override it in a world whose clock can be advanced."""

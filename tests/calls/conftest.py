@@ -27,7 +27,7 @@ from idem.outbox.calls.name_resolution import Resolver
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.values import clock
-from idem.outcomes import Absent, Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Succeeded
+from idem.outcomes import Absent, Ambiguous, CouldNotAsk, LookupOutcome, NotExecuted, Outcome, Succeeded
 from idem.sending import Question
 
 CONTEXT = ssl_context()
@@ -270,9 +270,9 @@ class Bank:
     def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
         return tuple(FrozenRequest("GET", path, {}, b"") for path in self.paths)
 
-    def read_look(
+    def read_lookup(
         self, response: Response, question: Question, request: FrozenRequest | None = None
-    ) -> tuple[Look, Seen]:
+    ) -> tuple[LookupOutcome, Seen]:
         if response.status == 404:
             return Absent(), Seen()
         if response.status == 201:

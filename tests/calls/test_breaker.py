@@ -131,19 +131,19 @@ def test_the_end_of_an_earlier_call_is_not_the_probes() -> None:
 
 
 @pytest.mark.parametrize(("cause", "after"), [(TRANSPORT, BreakerState.CLOSED), (CONFIG, BreakerState.HALF_OPEN)])
-def test_a_look_up_closes_what_silence_opened_and_not_what_our_credentials_did(
+def test_a_lookup_closes_what_silence_opened_and_not_what_our_credentials_did(
     cause: Outcome, after: BreakerState
 ) -> None:
     breaker = played(*[cause] * 5)
     assert breaker.may_call("question", 2.0)
-    breaker.record_look("question", 2.0, reached=True)
+    breaker.record_lookup("question", 2.0, reached=True)
     assert breaker.state(2.0) is after
     assert breaker.room(2.0) > 0
 
 
 def test_look_ups_do_not_break_a_row_of_wrong_configurations() -> None:
     breaker = played(*[CONFIG] * 4)
-    breaker.record_look("question", 0.0, reached=True)
+    breaker.record_lookup("question", 0.0, reached=True)
     breaker.record("row 5", CONFIG, 0.0)
     assert breaker.state(0.0) is BreakerState.OPEN
 
@@ -151,5 +151,5 @@ def test_look_ups_do_not_break_a_row_of_wrong_configurations() -> None:
 def test_look_ups_that_get_no_answer_open_it() -> None:
     breaker = Breaker()
     for number in range(5):
-        breaker.record_look(number, 0.0, reached=False)
+        breaker.record_lookup(number, 0.0, reached=False)
     assert breaker.state(0.0) is BreakerState.OPEN

@@ -22,7 +22,7 @@ from idem.sending import Question
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 POST = FrozenRequest("POST", "/things", {"idempotency-key": KEY}, b'{"amount":1}')
-READERS = ("classify", "read_look", "next_page", "read_cancel", "read_listing", "read_account")
+READERS = ("classify", "read_lookup", "next_page", "read_cancel", "read_listing", "read_account")
 SETTINGS: dict[str, Any] = {
     "object": {"reference": "/id", "status": "/status", "statuses": {"final": ["succeeded"]}},
     "errors": {"shape": "/error/code"},

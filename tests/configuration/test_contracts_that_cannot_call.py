@@ -154,7 +154,7 @@ def test_an_error_beside_a_list_is_no_absence(tmp_path: Path, page: str) -> None
     (request,) = provider.questions(question)
 
     def read(body: bytes) -> str:
-        return type(provider.read_look(Response(200, {}, body, True), question, request)[0]).__name__
+        return type(provider.read_lookup(Response(200, {}, body, True), question, request)[0]).__name__
 
     assert read(b'{"data": []}') == "Absent"
     assert read(b'{"data": [], "error": {"code": "timeout"}}') == "CouldNotAsk"

@@ -88,8 +88,8 @@ def test_the_old_bank_is_asked_by_reference(example: Configuration) -> None:
     (asked,) = old.questions(question)
     assert asked.path == f"/payments?reference={KEY}"
     found = {"id": "p1", "status": "succeeded", "reference": KEY}
-    assert old.read_look(answered(200, {"data": [found]}), question, asked)[0] == Succeeded("p1", "succeeded")
-    assert old.read_look(answered(200, {"data": []}), question, asked)[0] == Absent()
+    assert old.read_lookup(answered(200, {"data": [found]}), question, asked)[0] == Succeeded("p1", "succeeded")
+    assert old.read_lookup(answered(200, {"data": []}), question, asked)[0] == Absent()
 
 
 @pytest.mark.parametrize(

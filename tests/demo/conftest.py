@@ -56,7 +56,7 @@ class Made:
 
     def look(self, at: float, outcome: str, went: str = "unknown/unknown", **more: Any) -> None:
         """Append a look of the reconciler at an unknown."""
-        self.change(at, "reconciler", "look", "unknown/unknown", went, outcome=outcome, claimed_at=at, **more)
+        self.change(at, "reconciler", "lookup", "unknown/unknown", went, outcome=outcome, claimed_at=at, **more)
 
     def becomes(self, **fields: Any) -> None:
         self.intent = replace(self.intent, **fields)

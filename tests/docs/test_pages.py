@@ -25,7 +25,7 @@ def test_every_fate_of_a_webhook_is_explained(fate: str) -> None:
     assert f"\n| `{fate}` | " in table
 
 
-@pytest.mark.parametrize("kind", ["replay", "look", "cancel", "fetched", "later_fact", "ledger_check"])
+@pytest.mark.parametrize("kind", ["replay", "lookup", "cancel", "fetched", "later_fact", "ledger_check"])
 def test_kinds_of_evidence_are_explained(kind: str) -> None:
     table = ON_CALL.partition("## What the timeline says")[2].partition("\n## ")[0]
     assert f"`{kind}`" in table

@@ -15,7 +15,7 @@ from example_providers.provided import Provided, provided
 
 from idem.outbox.database.pool import Database
 from idem.outbox.values import json_pointer
-from idem.testing.bank import Bank, BankAccount, BankLook, BankSettings, BankShape, StatusWords
+from idem.testing.bank import Bank, BankAccount, BankLookup, BankSettings, BankShape, StatusWords
 
 HOUR, DAY = 3600.0, 86400.0
 STATUS = json_pointer.parse("/status")
@@ -39,7 +39,7 @@ PAYPAL = BankAccount(
             "message": json_pointer.parse("/message"),
             "type": json_pointer.parse("/name"),
         },
-        (BankLook(r"/v2/checkout/orders/([^/?]+)"),),
+        (BankLookup(r"/v2/checkout/orders/([^/?]+)"),),
     ),
 )
 CHECKOUT = BankAccount(
@@ -53,8 +53,8 @@ CHECKOUT = BankAccount(
         statuses(succeeded="Authorized", processing="Pending", declined="Declined"),
         {"code": json_pointer.parse("/error_type")},
         (
-            BankLook(r"/payments/(pay_[^/?]+)"),
-            BankLook(
+            BankLookup(r"/payments/(pay_[^/?]+)"),
+            BankLookup(
                 r"/payments\?reference=([^&]+)&limit=10",
                 ("data", "0"),
                 ("reference",),

@@ -21,7 +21,7 @@ from example_providers.fix_examples import (
 
 from idem.outbox.domain.contract import FrozenRequest, Response
 from idem.outbox.domain.provider import Provider
-from idem.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
+from idem.outcomes import Absent, CouldNotAsk, LookupOutcome, Pending, Refused, Succeeded
 
 SINCE = "2026-11-30T00%3A48%3A20Z"
 """The first send, less the slack, as it stands in an address."""
@@ -42,7 +42,7 @@ ASKED = {
 }
 PATHS = {"checkout_refunds": f"/payments/{PAY}/refunds"}
 
-FOUND: list[tuple[str, str | None, str, Look]] = [
+FOUND: list[tuple[str, str | None, str, LookupOutcome]] = [
     ("paypal_orders", ORDER, "completed", Succeeded(ORDER, "COMPLETED")),
     ("paypal_orders", ORDER, "approved", Succeeded(ORDER, "APPROVED", interim=True)),
     ("paypal_orders", ORDER, "voided", Refused(ORDER, "VOIDED")),
@@ -88,10 +88,12 @@ def test_what_is_asked(providers: dict[str, Provider], provider: str, reference:
 
 
 @pytest.mark.parametrize(("provider", "reference", "shape", "wanted"), FOUND)
-def test_a_look(providers: dict[str, Provider], provider: str, reference: str | None, shape: str, wanted: Look) -> None:
+def test_a_look(
+    providers: dict[str, Provider], provider: str, reference: str | None, shape: str, wanted: LookupOutcome
+) -> None:
     about = question(reference, PATHS.get(provider, "/payments"))
     asked = providers[provider].questions(about)[0]
-    look, seen = providers[provider].read_look(response(provider, "lookups", shape), about, asked)
+    look, seen = providers[provider].read_lookup(response(provider, "lookups", shape), about, asked)
     assert bare(look) == wanted, seen
     assert seen.copies == (
         2 if shape == "twice" else 1 if isinstance(wanted, Succeeded | Refused | Pending) else 0
@@ -111,7 +113,7 @@ def test_a_proxys_page_is_no_absence(providers: dict[str, Provider], provider: s
     about = question(None, PATHS.get(provider, "/payments"))
     for status in (200, 404, 401, 502):
         page = Response(status, {"content-type": "text/html"}, b"<html></html>")
-        assert providers[provider].read_look(page, about)[0] == CouldNotAsk()
+        assert providers[provider].read_lookup(page, about)[0] == CouldNotAsk()
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_square_cancels_by_key(providers: dict[str, Provider]) -> None:
     assert square.contract.cancel is not None and not square.contract.cancel.blocks_late_requests
 
 
-CANCELS: dict[str, Look] = {"done": Absent(), "not_cancelable": CouldNotAsk(), "internal": CouldNotAsk()}
+CANCELS: dict[str, LookupOutcome] = {"done": Absent(), "not_cancelable": CouldNotAsk(), "internal": CouldNotAsk()}
 
 
 @pytest.mark.parametrize(("provider", "page"), [("square", "found"), ("gocardless", "found")])

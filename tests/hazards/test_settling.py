@@ -82,9 +82,11 @@ def test_hazard_4_a_refusal_by_its_status_alone_settles_no_replay() -> None:
     """Charged, answer lost; on the replay the provider no longer takes this request, and its 4xx are "answers"."""
     answers = dataclasses.replace(KEYED, unlisted_4xx="answer")
     for status in (400, 403, 404, 422):
-        assert asker._as_look(Refused("pay_1"), Seen(status), answers) == CouldNotAsk()
-    assert asker._as_look(Refused("pay_1"), Seen(402), answers) == Refused("pay_1"), "a decline is the provider's word"
-    assert asker._as_look(Refused("pay_1"), Seen(422), KEYED) == Refused("pay_1"), "listed by a rule of the contract"
+        assert asker._as_lookup(Refused("pay_1"), Seen(status), answers) == CouldNotAsk()
+    assert asker._as_lookup(Refused("pay_1"), Seen(402), answers) == Refused("pay_1"), (
+        "a decline is the provider's word"
+    )
+    assert asker._as_lookup(Refused("pay_1"), Seen(422), KEYED) == Refused("pay_1"), "listed by a rule of the contract"
 
 
 def no_lookup(spine: Spine) -> Any:

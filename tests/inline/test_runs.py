@@ -116,7 +116,9 @@ async def test_with_a_provider_an_unknown_run_is_asked_about_and_never_replayed(
     await run.ambiguous("killed before the answer was read")
     assert isinstance(await shop.begin(), Unknown)
     assert await shop.settle(run.intent_id, "completed") == "completed"
-    assert [kind for source, kind, _ in await shop.spine.evidence(run.intent_id) if source == "reconciler"] == ["look"]
+    assert [kind for source, kind, _ in await shop.spine.evidence(run.intent_id) if source == "reconciler"] == [
+        "lookup"
+    ]
     assert shop.spine.effects() == 1
     assert await shop.spine.letters(run.intent_id) == []
 

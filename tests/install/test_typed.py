@@ -41,7 +41,7 @@ charge.no_such_thing()
 """
 RIGHT = """
 from idem import AsyncCall, Call, Operation, response
-from idem.outcomes import Absent, Look, Outcome, Succeeded
+from idem.outcomes import Absent, LookupOutcome, Outcome, Succeeded
 from idem.sending import Question, Sending, SendRequest
 
 
@@ -49,7 +49,7 @@ def send(request: SendRequest, call: Sending) -> Outcome:
     return Succeeded(request.key)
 
 
-async def look(question: Question) -> Look:
+async def look(question: Question) -> LookupOutcome:
     return Absent()
 
 

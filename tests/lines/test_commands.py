@@ -37,7 +37,7 @@ class Silent:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of `idem db` is doubted after a second."""
     monkeypatch.setattr(silence.Session, "silence", 1.0)
-    monkeypatch.setattr(silence.Session, "look", 5.0)
+    monkeypatch.setattr(silence.Session, "patience", 5.0)
 
 
 def current(url: str) -> Any:

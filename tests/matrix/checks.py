@@ -166,7 +166,7 @@ def _proven_absent(seen: Observed, cell: Cell, earlier: Request, later: Request)
         return True
     asked = [
         r for r in between
-        if r.asks == "look" and r.status == 200 and r.fault is None and (r.key or r.reference) == word
+        if r.asks == "lookup" and r.status == 200 and r.fault is None and (r.key or r.reference) == word
     ]  # fmt: skip
     late = cell.variant.contract.late_effects and (earlier.status or 0) >= 500
     return not late and len(asked) >= AGREE and asked[-1].at > quiet + HORIZON
@@ -260,6 +260,6 @@ def figures(seen: Observed) -> str:
     return (
         f"{len(cells)} cells, {len(seen.intents)} intents ({', '.join(ends)}), {len(log.sends())} sends of which "
         f"{len(log.resends())} under a key that was sent before, {len(log.effects())} effects, "
-        f"{sum(r.asks == 'look' for r in log.requests)} questions, {len(log.cancels())} cancels, "
+        f"{sum(r.asks == 'lookup' for r in log.requests)} questions, {len(log.cancels())} cancels, "
         f"{len(log.webhooks)} deliveries; {seen.shifted:g} s of theirs took {seen.took:.1f} s"
     )

@@ -38,7 +38,7 @@ def test_no_replay_comes_near_the_end_of_the_retention(runs: Runs, cell: Cell) -
     seen = runs(CROSSING, webhooks=False, steps=TO_THE_END)
     hold(seen, cell)
     first = min(send.at for send in seen.log.sends(account=cell.name))
-    asked = [r for r in seen.log.requests if r.account == cell.name and r.asks == "look"]
+    asked = [r for r in seen.log.requests if r.account == cell.name and r.asks == "lookup"]
     within = [r for r in asked if cell.variant.retention < r.at - first < RETENTION]
     assert within, "nobody came by while a replay was forbidden, so nothing was forbidden"
 

@@ -15,7 +15,7 @@ from idem.outbox.providers.lookups import ByKey, ByReference
 from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import json_pointer
-from idem.outcomes import Absent, Ambiguous, Look, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.outcomes import Absent, Ambiguous, LookupOutcome, NotExecuted, Outcome, Pending, Refused, Succeeded
 from idem.sending import Question
 from idem.testing.likeness import NoLikeness, account_like
 from idem.testing.scripted import ScriptedBank
@@ -70,10 +70,10 @@ class Played:
             self.ask(self.provider.freeze(ProviderRequest("PUT", "/v1/things", json=body), key))
         )[0]
 
-    def lookups(self, key: str, reference: str | None = None) -> list[Look]:
+    def lookups(self, key: str, reference: str | None = None) -> list[LookupOutcome]:
         question = Question(key, reference, awaiting=False)
         return [
-            self.provider.read_look(self.ask(each), question, each)[0] for each in self.provider.questions(question)
+            self.provider.read_lookup(self.ask(each), question, each)[0] for each in self.provider.questions(question)
         ]
 
     def ask(self, request: FrozenRequest) -> Response:

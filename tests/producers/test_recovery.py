@@ -68,7 +68,7 @@ async def test_a_row_beyond_its_window_is_looked_up_and_not_replayed(spine: Spin
     assert row["status"] == "unknown" and row["first_sent_at"] is not None and row["replay_window"] > 0
     await spine.reconcile(after=60, hasten=True)
     seen = await spine.evidence(intent)
-    assert ("reconciler", "look", "absent") in seen and not any(kind == "replay" for _, kind, _ in seen)
+    assert ("reconciler", "lookup", "absent") in seen and not any(kind == "replay" for _, kind, _ in seen)
     assert (await spine.row(intent))["attempt"] == 0
     assert spine.effects() == 0
 

@@ -47,7 +47,7 @@ def test_a_throttled_call_and_one_that_was_given_back_change_nothing() -> None:
 
 def test_an_answered_look_counts_as_a_success() -> None:
     breaker = closed_again()
-    breaker.record_look("key", 11.0, reached=True)
+    breaker.record_lookup("key", 11.0, reached=True)
     assert breaker.at_once == 2
 
 

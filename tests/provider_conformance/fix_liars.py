@@ -16,7 +16,7 @@ from idem.outbox.domain.provider import Provider
 from idem.outbox.domain.webhook import Signed, Webhook
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.schemes.standard import StandardWebhooks
-from idem.outcomes import Absent, Look, NotExecuted, Outcome, Refused, Succeeded
+from idem.outcomes import Absent, LookupOutcome, NotExecuted, Outcome, Refused, Succeeded
 from idem.sending import Question
 from idem.testing.bank import CancelByKey
 
@@ -100,20 +100,20 @@ class Gullible(HttpProvider):
             return Refused(None), seen
         return super().classify(response)
 
-    def read_look(
+    def read_lookup(
         self, response: Response, question: Question, request: FrozenRequest | None = None
-    ) -> tuple[Look, Seen]:
+    ) -> tuple[LookupOutcome, Seen]:
         if response.status in (200, 201) and b"succeeded" not in response.body:
             return Absent(), Seen(response.status, started=True)
-        return super().read_look(response, question, request)
+        return super().read_lookup(response, question, request)
 
 
 class Confident(HttpProvider):
     """Sees the requested object in every answer."""
 
-    def read_look(
+    def read_lookup(
         self, response: Response, question: Question, request: FrozenRequest | None = None
-    ) -> tuple[Look, Seen]:
+    ) -> tuple[LookupOutcome, Seen]:
         return Succeeded(question.reference, "succeeded"), Seen(response.status, started=True)
 
 

@@ -87,7 +87,7 @@ class BankWorld(World):
         else:
             super().next(fault)
 
-    def next_look(self, fault: str) -> None:
+    def next_lookup(self, fault: str) -> None:
         self.bank.script(_asks, [NAMES.get(fault, fault)])
 
     def later(self, seconds: float) -> None:
@@ -143,4 +143,4 @@ def _asks_for_an_effect(request: Received) -> bool:
 
 
 def _asks(request: Received) -> bool:
-    return request.asks == "look"
+    return request.asks == "lookup"

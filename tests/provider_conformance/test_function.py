@@ -9,7 +9,7 @@ import pytest
 
 from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
 from idem.outbox.providers.send import SendProvider
-from idem.outcomes import Absent, Look, Outcome, Refused, Succeeded
+from idem.outcomes import Absent, LookupOutcome, Outcome, Refused, Succeeded
 from idem.sending import Question, Sending, SendRequest
 from idem.testing.providers import Broken, Fault, NotSupported, ProviderConformance, World
 from idem.testing.providers.calls import Calls
@@ -43,7 +43,7 @@ class Press:
             raise TimeoutError
         return Succeeded(self.printed[request.key])
 
-    def look(self, question: Question) -> Look:
+    def look(self, question: Question) -> LookupOutcome:
         known = self.printed.get(question.provider_key)
         return Absent() if known is None else Succeeded(known)
 

@@ -10,7 +10,17 @@ from providers.fix_lists import provider
 from pydantic import ValidationError
 
 from idem.outbox.domain.contract import ProviderRequest
-from idem.outcomes import Absent, Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.outcomes import (
+    Absent,
+    Ambiguous,
+    CouldNotAsk,
+    LookupOutcome,
+    NotExecuted,
+    Outcome,
+    Pending,
+    Refused,
+    Succeeded,
+)
 from idem.sending import Question
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
@@ -73,18 +83,18 @@ LIST = {**DONE, "metadata": {"key": KEY, "by": "test"}}
         ("", CouldNotAsk()),
     ],
 )
-def test_a_list_that_is_left_out_is_empty(body: object, look: Look) -> None:
+def test_a_list_that_is_left_out_is_empty(body: object, look: LookupOutcome) -> None:
     bank, about = provider(BANK), Question(KEY, None, False, path="/payments/a%2Fb/refunds?x=1")
     (asked,) = bank.questions(about)
     assert asked.path == "/payments/a%2Fb/actions"
-    assert bank.read_look(answered(200, body), about, asked)[0] == look
+    assert bank.read_lookup(answered(200, body), about, asked)[0] == look
 
 
 def test_a_list_without_that_word_says_nothing() -> None:
     told = BANK.replace(", omits_empty = true", "")
     bank, about = provider(told), Question(KEY, None, False, path="/payments/1/refunds")
     (asked,) = bank.questions(about)
-    assert bank.read_look(answered(200, {"data": {}}), about, asked)[0] == CouldNotAsk()
+    assert bank.read_lookup(answered(200, {"data": {}}), about, asked)[0] == CouldNotAsk()
     listing = bank.listing(0, 1)
     assert listing is not None and bank.read_listing(answered(200, {}), listing) is None
 

@@ -14,7 +14,7 @@ from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.lookups import ById, ByKey, ByReference
 from idem.outbox.providers.outcome_rules import Condition, Rule, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT, KeyText
-from idem.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
+from idem.outcomes import Absent, CouldNotAsk, LookupOutcome, Pending, Refused, Succeeded
 from idem.sending import Question
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
@@ -140,8 +140,8 @@ THEIRS = {"id": "pay_9", "status": "succeeded", "reference": "another"}
         (answered(503, b"", Retry_After="9" * 12), CouldNotAsk(21600.0)),
     ],
 )
-def test_lookups_by_reference(response: Response, look: Look) -> None:
-    assert BANK.read_look(response, UNKNOWN)[0] == look
+def test_lookups_by_reference(response: Response, look: LookupOutcome) -> None:
+    assert BANK.read_lookup(response, UNKNOWN)[0] == look
 
 
 @pytest.mark.parametrize(
@@ -155,39 +155,39 @@ def test_lookups_by_reference(response: Response, look: Look) -> None:
         (answered(200, {"data": []}), CouldNotAsk()),
     ],
 )
-def test_lookups_by_id(response: Response, look: Look) -> None:
+def test_lookups_by_id(response: Response, look: LookupOutcome) -> None:
     by_id, _ = BANK.questions(AWAITING)
-    assert BANK.read_look(response, AWAITING, by_id)[0] == look
+    assert BANK.read_lookup(response, AWAITING, by_id)[0] == look
 
 
 def test_an_answer_to_an_unnamed_question_counts_only_if_it_can_be_read_in_one_way() -> None:
-    assert BANK.read_look(answered(200, ours()), AWAITING)[0] == Succeeded("pay_1", "succeeded")
-    assert BANK.read_look(answered(404, error()), AWAITING)[0] == Absent()
-    assert BANK.read_look(answered(200, ours(data=[])), AWAITING)[0] == CouldNotAsk()
+    assert BANK.read_lookup(answered(200, ours()), AWAITING)[0] == Succeeded("pay_1", "succeeded")
+    assert BANK.read_lookup(answered(404, error()), AWAITING)[0] == Absent()
+    assert BANK.read_lookup(answered(200, ours(data=[])), AWAITING)[0] == CouldNotAsk()
 
 
 def test_two_objects_with_one_key_are_noted() -> None:
-    look, seen = BANK.read_look(listed(ours(), ours(id="pay_2")), UNKNOWN)
+    look, seen = BANK.read_lookup(listed(ours(), ours(id="pay_2")), UNKNOWN)
     assert look == Succeeded("pay_1", "succeeded")
     assert seen.note == "2 objects carry this key"
 
 
 def test_an_object_that_was_made_with_201_is_found_with_200() -> None:
     rule = Rule(Says.FINAL, statuses([201]), (Condition(("status",), ("succeeded",)),))
-    assert bank(outcome=(rule,)).read_look(listed(ours()), UNKNOWN)[0] == Succeeded(None)
+    assert bank(outcome=(rule,)).read_lookup(listed(ours()), UNKNOWN)[0] == Succeeded(None)
 
 
 def test_absence_by_a_rule() -> None:
     rule = Rule(Says.ABSENT, statuses([200, 404]), (Condition(("error", "code"), ("no_such_key",)),))
     provider = bank(outcome=(rule, *bank().outcome))
-    assert provider.read_look(answered(404, error("no_such_key")), UNKNOWN)[0] == Absent()
-    assert provider.read_look(answered(404, error("no_such_path")), UNKNOWN)[0] == CouldNotAsk()
+    assert provider.read_lookup(answered(404, error("no_such_key")), UNKNOWN)[0] == Absent()
+    assert provider.read_lookup(answered(404, error("no_such_path")), UNKNOWN)[0] == CouldNotAsk()
     anything = bank(outcome=(Rule(Says.ABSENT, statuses([404])), *bank().outcome))
-    assert anything.read_look(answered(404, b"<html>"), UNKNOWN)[0] == CouldNotAsk()
+    assert anything.read_lookup(answered(404, b"<html>"), UNKNOWN)[0] == CouldNotAsk()
 
 
 def test_a_provider_that_is_not_asked() -> None:
-    assert bank(lookups=()).read_look(listed(ours()), UNKNOWN)[0] == CouldNotAsk()
+    assert bank(lookups=()).read_lookup(listed(ours()), UNKNOWN)[0] == CouldNotAsk()
 
 
 VALUES = st.recursive(
@@ -222,7 +222,7 @@ ANY_LOOKUPS = st.lists(
 def test_read_look_never_raises_and_never_believes_half_an_answer(
     lookups: Any, status: int, body: bytes, complete: bool, question: Question
 ) -> None:
-    look, seen = bank(lookups=lookups).read_look(Response(status, {}, body, complete), question)
+    look, seen = bank(lookups=lookups).read_lookup(Response(status, {}, body, complete), question)
     assert isinstance(look, Succeeded | Refused | Pending | Absent | CouldNotAsk)
     assert seen.http_status == status
     if not complete:

@@ -89,7 +89,7 @@ def test_a_status_says_nothing_in_an_error() -> None:
 def test_a_later_fact_concludes_nothing_in_an_answer_or_a_look() -> None:
     refunded = {"id": "pay_1", "status": "refunded", "key": KEY}
     assert outcome(200, refunded) == Ambiguous()
-    assert BANK.read_look(answered(200, refunded), Question(KEY, None, awaiting=False))[0] == CouldNotAsk()
+    assert BANK.read_lookup(answered(200, refunded), Question(KEY, None, awaiting=False))[0] == CouldNotAsk()
 
 
 def test_a_later_fact_leaves_the_word_to_the_rules_behind_it() -> None:
@@ -98,7 +98,7 @@ def test_a_later_fact_leaves_the_word_to_the_rules_behind_it() -> None:
     bank = provider(outcome=rules)
     shown = {"id": "pay_1", "status": "succeeded", "refunded": True, "key": KEY}
     assert outcome(200, shown, bank) == Succeeded("pay_1", "succeeded")
-    look = bank.read_look(answered(200, shown), Question(KEY, None, awaiting=False))[0]
+    look = bank.read_lookup(answered(200, shown), Question(KEY, None, awaiting=False))[0]
     assert look == Succeeded("pay_1", "succeeded")
 
 
@@ -144,7 +144,7 @@ def test_a_code_that_proves_the_effect_must_name_the_object() -> None:
 
 def test_a_code_of_absence_counts_in_a_look_alone() -> None:
     question = Question(KEY, None, awaiting=False)
-    assert BANK.read_look(answered(404, failed("resource_missing")), question)[0] == Absent()
+    assert BANK.read_lookup(answered(404, failed("resource_missing")), question)[0] == Absent()
     assert outcome(404, failed("resource_missing")) == NotExecuted("request")
 
 

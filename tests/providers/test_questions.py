@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from idem.outbox.domain.contract import CancelRule, FrozenRequest
 from idem.outbox.domain.provider import Item, Page
 from idem.outbox.providers.contract_checks import check
-from idem.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
+from idem.outcomes import Absent, CouldNotAsk, LookupOutcome, Pending, Refused, Succeeded
 from idem.sending import Question
 
 KEY, EARLIER = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566", "0b5f9b7e-2f3a-8c1d-9e4f-000000000000"
@@ -45,7 +45,7 @@ def test_by_id_the_longest_beginning_of_the_reference_wins(reference: str | None
     assert asked == ([path, EVENTS] if path else [EVENTS])
 
 
-def test_a_look_up_may_ask_under_the_path_of_the_call() -> None:
+def test_a_lookup_may_ask_under_the_path_of_the_call() -> None:
     look = {"by_id": {"path": "{idem.path}/{idem.reference}?at={idem.sent_at_iso}&of={idem.path}"}}
     of = provider(STRIPE, lookup=look)
     asked = replace(LOST, reference="pi_1", path="/v1/payment%20intents?expand=x", sent_at=300.0)
@@ -114,35 +114,35 @@ CREATED = event("payment_intent.created", "processing", at=1.0)
         (answered(429, {}, retry_after="7"), CouldNotAsk(7.0)),
     ],
 )  # fmt: skip
-def test_what_a_page_of_events_says(response: Any, look: Look) -> None:
+def test_what_a_page_of_events_says(response: Any, look: LookupOutcome) -> None:
     (asked,) = STRIPE_LIKE.questions(LOST)
-    assert STRIPE_LIKE.read_look(response, LOST, asked)[0] == look
+    assert STRIPE_LIKE.read_lookup(response, LOST, asked)[0] == look
 
 
 def test_two_objects_with_our_key_are_copies() -> None:
     (asked,) = STRIPE_LIKE.questions(LOST)
     both = events(event("payment_intent.canceled", "canceled", id="pi_2", at=9.0), PAID, CREATED)
-    look, seen = STRIPE_LIKE.read_look(both, LOST, asked)
+    look, seen = STRIPE_LIKE.read_lookup(both, LOST, asked)
     assert (look, seen.copies) == (Succeeded("pi_1", "succeeded"), 2)
-    assert STRIPE_LIKE.read_look(events(PAID, ACTION, CREATED), LOST, asked)[1].copies == 1
+    assert STRIPE_LIKE.read_lookup(events(PAID, ACTION, CREATED), LOST, asked)[1].copies == 1
 
 
 def test_an_absence_is_of_the_whole_list() -> None:
     (asked,) = STRIPE_LIKE.questions(LOST)
     theirs = event("payment_intent.x", "succeeded", key="another")
-    assert STRIPE_LIKE.read_look(events(theirs, more=True), LOST, asked)[0] == Absent()
+    assert STRIPE_LIKE.read_lookup(events(theirs, more=True), LOST, asked)[0] == Absent()
     page = STRIPE_LIKE.next_page(events(theirs, more=True), LOST, asked)
     assert page is not None and page.path == EVENTS + "&starting_after=evt_1"
     assert page.headers["stripe-version"] == "2026-10-01"
     # The second page is read as the first is, leads to a third, and itself again is a circle.
-    assert STRIPE_LIKE.read_look(events(PAID), LOST, page)[0] == Succeeded("pi_1", "succeeded")
-    assert STRIPE_LIKE.read_look(events(theirs, more=True), LOST, page)[0] == CouldNotAsk()
+    assert STRIPE_LIKE.read_lookup(events(PAID), LOST, page)[0] == Succeeded("pi_1", "succeeded")
+    assert STRIPE_LIKE.read_lookup(events(theirs, more=True), LOST, page)[0] == CouldNotAsk()
     assert STRIPE_LIKE.next_page(events(theirs, more=True), LOST, page) is None
     assert STRIPE_LIKE.next_page(events({**theirs, "id": "evt_2"}, more=True), LOST, page) is not None
     for last in (events(theirs), events(PAID, more=True), answered(500, {"data": [], "has_more": True})):
         assert STRIPE_LIKE.next_page(last, LOST, asked) is None
     # Where the end is not known there is no absence.
-    assert STRIPE_LIKE.read_look(events(more=True), LOST, asked)[0] == CouldNotAsk()
+    assert STRIPE_LIKE.read_lookup(events(more=True), LOST, asked)[0] == CouldNotAsk()
     assert STRIPE_LIKE.next_page(events(more=True), LOST, asked) is None
 
 
@@ -153,8 +153,8 @@ def test_oldest_first_is_read_to_its_end() -> None:
     lookup["by_events"] |= {"object": "/data/object", "page": {"style": "offset", "parameter": "from"}}
     of = provider(STRIPE, lookup=lookup)
     (asked,) = of.questions(LOST)
-    assert of.read_look(events(CREATED, ACTION, PAID), LOST, asked)[0] == Succeeded("pi_1", "succeeded")
-    assert of.read_look(events(CREATED, ACTION), LOST, asked)[0] == Succeeded("pi_1", "requires_action", interim=True)
+    assert of.read_lookup(events(CREATED, ACTION, PAID), LOST, asked)[0] == Succeeded("pi_1", "succeeded")
+    assert of.read_lookup(events(CREATED, ACTION), LOST, asked)[0] == Succeeded("pi_1", "requires_action", interim=True)
     page = of.next_page(events(CREATED, ACTION), LOST, asked)
     assert page is not None and page.path == "/e?from=2"
 
@@ -168,7 +168,7 @@ def test_a_list_of_objects_is_walked_for_the_one_with_our_key() -> None:
         listed = [{"id": f"p-{at}", "status": status, "reference_id": key} for at, (status, key) in enumerate(found)]
         return answered(200, {"payments": listed, "cursor": cursor})
 
-    read = SQUARE_LIKE.read_look
+    read = SQUARE_LIKE.read_lookup
     assert read(page(("COMPLETED", "x"), ("APPROVED", KEY)), LOST, asked)[0] == Succeeded(
         "p-1", "APPROVED", interim=True
     )
@@ -277,12 +277,12 @@ def paid(status: str, **more: str) -> dict[str, Any]:
         (answered(429, {}, retry_after="3"), CouldNotAsk(3.0)),
     ],
 )  # fmt: skip
-def test_what_a_cancel_says(response: Any, look: Look) -> None:
+def test_what_a_cancel_says(response: Any, look: LookupOutcome) -> None:
     assert SQUARE_LIKE.read_cancel(response, LOST)[0] == look
 
 
 def test_done_may_be_another_status_or_a_word_in_the_body() -> None:
-    def read(response: Any, **more: Any) -> Look:
+    def read(response: Any, **more: Any) -> LookupOutcome:
         of = provider(SQUARE, cancel_by_key={"path": "/c/{idem.key}", **more})
         return of.read_cancel(response, LOST)[0]
 

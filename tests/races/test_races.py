@@ -182,7 +182,7 @@ async def test_a_verdict_never_beats_a_proof_that_is_stored(spine: Spine) -> Non
         await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (taken.row.id,))
         assert await prove(spine, taken.row.id, Succeeded("pay_1"), wait=False) == "stored"
 
-    found = asker.Answered("look", Absent(), Seen(200), sent=False)
+    found = asker.Answered("lookup", Absent(), Seen(200), sent=False)
     await settling.settle(spine.database, Renderer(), taken, found, spine.catalogue.require("pay.keyless"))
     assert (await spine.key(intent))["state"] == "completed"
 

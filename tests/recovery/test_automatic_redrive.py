@@ -25,7 +25,7 @@ async def to_be_redriven(spine: Spine, operation: str) -> UUID:
     async with spine.database.connection() as connection, after_commit.transaction(connection):
         found = await lock(connection, row["id"])
         assert found is not None
-        evidence = Evidence("reconciler", "look", "absent")
+        evidence = Evidence("reconciler", "lookup", "absent")
         assert await write(connection, [decide.verdict(found.row, evidence, spine.catalogue.require(operation))])
     assert await redrive_at(spine, intent) is not None
     return intent

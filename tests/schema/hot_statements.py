@@ -133,7 +133,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     proven = {
         "id": uuid4(), "row": row, "intent": intent, "source": "webhook", "attempt": 1, "outcome": "pending",
         "reference": "pay_x", "status": "processing", "fields": "{}", "http_status": 200, "answer_status": 200,
-        "answer_headers": "{}", "answer_body": b"{}", "kind": "look", "token": uuid4(), "details": "{}",
+        "answer_headers": "{}", "answer_body": b"{}", "kind": "lookup", "token": uuid4(), "details": "{}",
         "reason": "conflict", "interim": "{}", "end": "refused",
     }  # fmt: skip
     keys = connection.execute(

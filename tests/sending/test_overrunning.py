@@ -117,7 +117,7 @@ async def test_one_pass_ends_with_the_lease_and_reports_nothing(office: Office, 
     await until(lambda: len(box.mails) == 1)
 
 
-async def test_a_look_up_that_hangs_was_not_asked_and_keeps_its_slot(office: Office, box: Box) -> None:
+async def test_a_lookup_that_hangs_was_not_asked_and_keeps_its_slot(office: Office, box: Box) -> None:
     release = threading.Event()
 
     def look(question: Any) -> Any:

@@ -183,7 +183,7 @@ async def test_one_call_starts_once(office: Office, box: Box) -> None:
     assert len(box.mails) == 1
 
 
-async def test_a_look_up_by_key_settles_what_was_sent_and_what_was_not(office: Office, box: Box) -> None:
+async def test_a_lookup_by_key_settles_what_was_sent_and_what_was_not(office: Office, box: Box) -> None:
     attempts: list[bool] = []
 
     def send(request: SendRequest, call: Sending) -> Any:
@@ -209,7 +209,7 @@ async def test_a_look_up_by_key_settles_what_was_sent_and_what_was_not(office: O
 
 
 @pytest.mark.parametrize("answer", [None, "yes", RuntimeError(), SystemExit()], ids=str)
-async def test_a_look_up_that_says_nothing_settles_nothing(office: Office, answer: Any) -> None:
+async def test_a_lookup_that_says_nothing_settles_nothing(office: Office, answer: Any) -> None:
     def look(question: Any) -> Any:
         if isinstance(answer, BaseException):
             raise answer

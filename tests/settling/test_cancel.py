@@ -66,7 +66,7 @@ async def test_look_ups_come_first_and_a_verdict_of_theirs_needs_no_cancel(spine
     await spine.reconcile(after=200, times=2)
     assert cancels(spine) == 0
     assert (await spine.row(intent))["key_burned"] is False
-    assert ("reconciler", "look", "absent") in await spine.evidence(intent)
+    assert ("reconciler", "lookup", "absent") in await spine.evidence(intent)
     await redriven(spine)
     assert isinstance(spine.accept(), Replay)
     assert len(set(sends(spine))) == 1
@@ -83,7 +83,7 @@ async def test_the_last_rung_of_the_schedule_cancels_what_the_lookups_did_not_de
     assert dict((await spine.reconcile(after=5000)).settled) == {"cancel:absent": 1}
     assert await spine.letters(intent) == []
     seen = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'cancel'")
-    assert [each["how"] for each in seen["details"]["tried"]] == ["look"]
+    assert [each["how"] for each in seen["details"]["tried"]] == ["lookup"]
 
 
 async def test_a_cancel_whose_answer_is_lost_is_repeated_before_anything_is_believed(spine: Spine) -> None:

@@ -105,7 +105,7 @@ def test_of_several_objects_the_effect_is_the_answer(order: tuple[str, str]) -> 
     question = Question(key, None, awaiting=False)
     (request,) = provider.questions(question)
     body = json.dumps({"data": objects}).encode()
-    look, seen = provider.read_look(Response(200, {"content-type": "application/json"}, body), question, request)
+    look, seen = provider.read_lookup(Response(200, {"content-type": "application/json"}, body), question, request)
     assert look == Succeeded("pay_succeeded", "succeeded", {"amount": 1})
     assert seen.copies == 2
 

@@ -49,7 +49,7 @@ async def test_the_event_of_the_cancelled_object_refuses_nothing(spine: Spine) -
     assert await spine.letters(intent) == ["possible_duplicate"]
 
 
-async def test_a_look_up_of_the_new_key_is_not_answered_with_the_object_of_the_old_one(spine: Spine) -> None:
+async def test_a_lookup_of_the_new_key_is_not_answered_with_the_object_of_the_old_one(spine: Spine) -> None:
     intent, old = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
     await sent_anew(spine, "drop_before_acting")
     await spine.advance(10)

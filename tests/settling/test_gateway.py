@@ -185,7 +185,7 @@ async def test_what_a_cache_has_kept_is_no_answer_to_a_later_question(
     row = await spine.row(intent)
     assert (row["status"], row["absences"], gateway.asked >= 2) == ("unknown", 0, True)
     (note,) = {
-        each["details"]["note"] for each in await spine.all("SELECT details FROM idem.evidence WHERE kind = 'look'")
+        each["details"]["note"] for each in await spine.all("SELECT details FROM idem.evidence WHERE kind = 'lookup'")
     }
     assert note == "not a current answer of the provider: a cache has kept it for 7 s (header Age)"
     gateway.headers = [("age", "0"), (HEADER, "req-2")]

@@ -97,7 +97,7 @@ async def test_hazard_53_a_proof_about_a_locked_row_is_never_lost(spine: Spine) 
     proof = StoredProof(uuid4(), "reconciler", Succeeded("pay_1"), Answer(201, b"{}"))
     terms = spine.catalogue.require("pay.keyed")
     async with a_clients_long_transaction(spine, claimed.row.id), impatient(spine) as connection:
-        became = await proofs.apply(connection, claimed.row.id, proof, Evidence("reconciler", "look"), terms)
+        became = await proofs.apply(connection, claimed.row.id, proof, Evidence("reconciler", "lookup"), terms)
     assert became == "stored"
     assert (await spine.work()).claimed == 0
     await spine.reconcile()

@@ -43,7 +43,7 @@ async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
         answered = await asking.asker.ask(claim)
     assert len(sends(spine)) == before + more
     if not more:
-        assert answered is None or isinstance(answered.look, CouldNotAsk)
+        assert answered is None or isinstance(answered.lookup, CouldNotAsk)
 
 
 @pytest.mark.parametrize(("stopped", "sent"), [(0.0, 1), (1.0, 0)])

@@ -13,7 +13,7 @@ from idem.decisions import Replay
 from idem.outbox.domain.contract import CancelRule, Strategy
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outcomes import Absent, CouldNotAsk, Look, Succeeded
+from idem.outcomes import Absent, CouldNotAsk, LookupOutcome, Succeeded
 from idem.reconciler import strategies
 from idem.reconciler.lookup_claim import LookupClaim
 from idem.testing.bank import BankAccount as BankAccount
@@ -29,7 +29,7 @@ def taken(**changes: Any) -> LookupClaim:
     return replace(LookupClaim(row, False, None, 100.0), **changes)
 
 
-def following(row: LookupClaim, done: dict[Strategy, Look] | None = None, **changes: Any) -> Strategy | None:
+def following(row: LookupClaim, done: dict[Strategy, LookupOutcome] | None = None, **changes: Any) -> Strategy | None:
     facts = {"askable": True, "sent": False, "burned": False, **changes}
     contract = facts.pop("contract", CONTRACT)
     return strategies.following(contract, row, done or {}, **facts)
@@ -62,7 +62,7 @@ def test_a_proof_ends_the_take_and_a_cancel_does() -> None:
 
 
 def test_a_cancel_is_made_only_for_what_nothing_before_it_decides() -> None:
-    absent: dict[Strategy, Look] = {"lookup": Absent()}
+    absent: dict[Strategy, LookupOutcome] = {"lookup": Absent()}
     last = len(CONTRACT.schedule) - 1
     assert following(taken(), absent) is None, "the look-ups have their chances first"
     assert following(taken(lookups=last), {"lookup": CouldNotAsk()}) is None, "the provider is not to be had"
@@ -124,7 +124,7 @@ async def test_a_contract_may_put_the_look_before_the_replay(spine: Spine) -> No
     assert dict((await spine.reconcile(after=10)).settled) == {"replay:succeeded": 1}
     kinds = await spine.all("SELECT kind, attempt, details FROM idem.evidence WHERE source = 'reconciler'")
     assert [(each["kind"], each["attempt"]) for each in kinds] == [("replay", 2)]
-    assert kinds[0]["details"]["tried"][0]["how"] == "look"
+    assert kinds[0]["details"]["tried"][0]["how"] == "lookup"
     second = await spine.sent("k2", faults=["act_then_drop"])
     assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
     attempts = "SELECT attempt FROM idem.evidence WHERE source = 'reconciler' AND intent_id = %(i)s"
@@ -146,7 +146,7 @@ async def test_a_replay_that_comes_second_obeys_the_retention_guard(spine: Spine
 async def test_a_replay_comes_first_and_the_look_after_it(spine: Spine) -> None:
     intent = await spine.sent(faults=["act_then_drop", "503"])
     assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
-    seen = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'look'")
+    seen = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'lookup'")
     tried = [(each["how"], each["outcome"], each["http_status"]) for each in seen["details"]["tried"]]
     assert tried == [("replay", "could_not_ask", 503)]
     assert await spine.letters(intent) == []

@@ -15,7 +15,7 @@ async def lost(spine: Spine) -> UUID:
     return await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
 
 
-async def next_look(spine: Spine) -> float:
+async def next_lookup(spine: Spine) -> float:
     return float(await spine.value("SELECT extract(epoch FROM available_at - now())::float8 FROM idem.outbox"))
 
 
@@ -23,11 +23,11 @@ async def next_look(spine: Spine) -> float:
 async def test_ordered_lookups_leave_the_schedule_as_it_is(spine: Spine, order: dict[str, Any]) -> None:
     """Five before the first scheduled one: no entry, the same count, and the next look when the schedule has it."""
     intent = await lost(spine)
-    before = await next_look(spine)
+    before = await next_lookup(spine)
     await spine.reconcile(**order, times=5)
     await spine.expect(intent, status="unknown", lookups=0)
     assert (await spine.row(intent))["absences"] == 5, "each of them was made"
-    assert 0 < await next_look(spine) <= before
+    assert 0 < await next_lookup(spine) <= before
     assert await spine.letters(intent) == []
 
 
@@ -55,10 +55,10 @@ async def test_an_awaiting_row_is_polled_as_before(spine: Spine) -> None:
     """Its polls have a schedule too: orders do not push it to the daily one."""
     intent = await spine.sent(operation="pay.keyless", faults=["pending"])
     await spine.expect(intent, status="awaiting")
-    before = await next_look(spine)
+    before = await next_lookup(spine)
     await spine.reconcile(hasten=True, times=5)
     await spine.expect(intent, status="awaiting", lookups=0)
-    assert 0 < await next_look(spine) <= before
+    assert 0 < await next_lookup(spine) <= before
 
 
 async def test_what_is_used_up_before_its_quiet_time_is_asked_when_that_ends(spine: Spine) -> None:
@@ -70,7 +70,7 @@ async def test_what_is_used_up_before_its_quiet_time_is_asked_when_that_ends(spi
     await spine.reconcile(after=10, times=2)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     quiet = await spine.one("SELECT extract(epoch FROM quiet_after - now())::float8 AS left FROM idem.outbox")
-    assert quiet["left"] < await next_look(spine) < quiet["left"] + 30
-    await spine.reconcile(after=await next_look(spine) + 1)
+    assert quiet["left"] < await next_lookup(spine) < quiet["left"] + 30
+    await spine.reconcile(after=await next_lookup(spine) + 1)
     await spine.expect(intent, status="held")
     assert await spine.letters(intent) == [], "the verdict closes the entry"

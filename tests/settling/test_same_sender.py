@@ -182,7 +182,7 @@ async def test_after_a_rotation_a_later_payment_of_the_old_key_shows_it_too(spin
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["the first payment ever", "after another one"])
-async def test_a_look_up_that_does_not_find_old_calls_proves_nothing(spine: Spine, older: bool) -> None:
+async def test_a_lookup_that_does_not_find_old_calls_proves_nothing(spine: Spine, older: bool) -> None:
     """A typing mistake in its path, or a member that only new objects have."""
     lookups_only(spine)
     if older:
@@ -196,7 +196,7 @@ async def test_a_look_up_that_does_not_find_old_calls_proves_nothing(spine: Spin
     await stands(spine, intent, "the rules of its look-ups")
 
 
-async def test_a_look_up_that_is_changed_and_finds_older_payments_settles(spine: Spine) -> None:
+async def test_a_lookup_that_is_changed_and_finds_older_payments_settles(spine: Spine) -> None:
     lookups_only(spine)
     await paid(spine, "older")
     intent = await lost(spine, fault="drop_before_acting")

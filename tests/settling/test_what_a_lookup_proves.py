@@ -96,7 +96,7 @@ async def test_what_only_lost_commits_have_rendered_is_not_proven_absent(spine: 
 @pytest.mark.parametrize(("status", "look"), [(200, Absent), (202, CouldNotAsk), (206, CouldNotAsk)])
 def test_only_a_whole_answer_shows_that_there_is_nothing(status: int, look: type) -> None:
     provider = HttpProvider(KEYLESS, {}, lookups=(lookup("reference"),))
-    found, _ = provider.read_look(Response(status, {}, b'{"data":[]}'), Question(KEY, None, awaiting=False))
+    found, _ = provider.read_lookup(Response(status, {}, b'{"data":[]}'), Question(KEY, None, awaiting=False))
     assert isinstance(found, look)
 
 

@@ -73,7 +73,7 @@ async def test_whatever_a_provider_answers_every_claim_ends_on_record(spine: Spi
         assert await spine.all("SELECT FROM idem.outbox WHERE claim_token IS NOT NULL AND claimed_until > now()") == []
     ends = await spine.all(
         "SELECT o.attempt, (SELECT count(*) FROM idem.evidence e WHERE e.outbox_id = o.id"
-        " AND e.kind IN ('report', 'replay', 'look')) AS ends FROM idem.outbox o"
+        " AND e.kind IN ('report', 'replay', 'lookup')) AS ends FROM idem.outbox o"
     )
     assert [row for row in ends if row["ends"] < row["attempt"]] == []
     for row in await spine.all("SELECT * FROM idem.idempotency_keys WHERE state = 'completed'"):

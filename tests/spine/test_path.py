@@ -31,7 +31,7 @@ async def test_a_lost_answer_becomes_unknown_and_is_found(spine: Spine, kind: st
     await spine.expect(intent, status="unknown")
     assert isinstance(spine.accept(operation=f"pay.{kind}"), Unknown)
     done = await spine.reconcile(after=10)
-    assert dict(done.settled) == {("replay" if kind == "keyed" else "look") + ":succeeded": 1}
+    assert dict(done.settled) == {("replay" if kind == "keyed" else "lookup") + ":succeeded": 1}
     assert isinstance(spine.accept(operation=f"pay.{kind}"), Replay)
     assert spine.effects() == 1
 

@@ -122,7 +122,7 @@ async def test_swept_three_times_its_verdict_opens_crashes_worker(rows: Any) -> 
     (often,) = await rows.claimed(key="often", sweeps=2)
     (seldom,) = await rows.claimed(key="seldom", sweeps=1)
     await rows.sweep()
-    seen, terms = Evidence("reconciler", "look", name(Absent())), rows.known.require("pay.keyed")
+    seen, terms = Evidence("reconciler", "lookup", name(Absent())), rows.known.require("pay.keyed")
     for intent in (often, seldom):
         await rows.run(change_one, (await rows.row(intent))["id"], lambda found: decide.verdict(found.row, seen, terms))
     assert ((await rows.row(often))["sweeps"], await rows.letters(often)) == (3, ["crashes_worker"])

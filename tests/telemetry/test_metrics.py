@@ -94,7 +94,7 @@ def everything(number: int) -> None:
     telemetry.called("p", "a", intent, number, "ambiguous", 0.5, "timeout")
     telemetry.reported(intent, number, "ambiguous", "settled")
     telemetry.swept(intent, number, f"worker-{uuid4()}", "unknown")
-    telemetry.looked_up("p", "a", intent, "look", "absent")
+    telemetry.looked_up("p", "a", intent, "lookup", "absent")
     telemetry.proof_applied(intent, "webhook", "applied")
     change = ("in_progress", "unknown", "claimed", "unknown", "p", "a")
     after_commit.moved(Moved(tenant, "pay", key, intent, number, "worker", "report", *change))

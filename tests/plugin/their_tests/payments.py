@@ -85,7 +85,7 @@ def test_whatever_the_line_says_it_is_charged_once(word, engine, order, lab, ide
 
 def test_a_lookup_that_fails_is_made_again(engine, order, lab, idem_bank):
     idem_bank.cached_500()
-    idem_bank.look_fails()
+    idem_bank.lookup_fails()
     pay(engine, order, "k1")
     lab.settle()
     assert (lab.state("k1"), len(idem_bank.charges)) == ("completed", 1)

@@ -105,7 +105,7 @@ def show(
     async def run() -> tuple[Any, Any]:
         async with opening.connected(config) as connection:
             case = await read(connection, letter, params=params, unmask=who(by) if unmask else None)
-            return case, prospects_of(case, opening.catalogue_to_look(config))
+            return case, prospects_of(case, opening.readable_catalogue(config))
 
     case, possible = asyncio.run(run())
     if as_data:

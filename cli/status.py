@@ -223,7 +223,7 @@ def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object
         "no open dead letters",
     )  # fmt: skip
     yield (
-        ["daemon", "life", "last sign", "last pass", "host", "pid"],
+        ["daemon", "life", "last heartbeat", "last pass", "host", "pid"],
         [[d["kind"], d["life"], age(d["seen"]), age(d["passed"]), d["host"], d["pid"]] for d in found["daemons"]],
         "no daemon has ever run here: `idem run` starts all of them, `idem worker run` (sweeper, reconciler) one",
     )

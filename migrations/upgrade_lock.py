@@ -16,7 +16,7 @@ HELD: Final = (
     "{seconds:g} s. Nothing is changed. "
 )
 UNSEEN: Final = (
-    "This role may not read pg_locks, so a superuser must look: SELECT pid FROM pg_locks WHERE locktype = 'advisory' "
+    "This role may not read pg_locks, so a superuser must run: SELECT pid FROM pg_locks WHERE locktype = 'advisory' "
     "AND objid = {lock}"
 )
 LEFT: Final = "No session holds it any more: run this again"

@@ -161,7 +161,7 @@ def catalogue(found: Configuration) -> Catalogue:
     return Catalogue(found.settings.environment, {LOCAL: LocalProvider(), **found.providers}, found.operations)
 
 
-def catalogue_to_look(config: Path | None) -> Catalogue | None:
+def readable_catalogue(config: Path | None) -> Catalogue | None:
     """The catalogue for a command that only reads: None, with a note, if the configuration cannot be used."""
     try:
         return catalogue(configuration(config))

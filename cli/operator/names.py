@@ -29,7 +29,7 @@ async def require(config: Path | None, connection: AsyncConnection[Any], provide
     """Raises OperatorRefused for a provider or account that is neither configured nor used."""
     from idem.outbox.values.suggestions import nearest
 
-    catalogue = opening.catalogue_to_look(config)
+    catalogue = opening.readable_catalogue(config)
     known = await providers(connection, catalogue)
     if provider not in known and (known or catalogue is not None):
         raise OperatorRefused(f"nothing was changed: there is no provider {provider!r}. {nearest(provider, known)}")

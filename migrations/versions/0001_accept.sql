@@ -110,7 +110,7 @@ BEGIN
 END $$;
 
 -- Two intents under one provider key would be settled by one payment. The key of a new call is derived from its own
--- scope, so nobody can name the key of another one's call.
+-- scope, so no caller can name the key of another one's call.
 CREATE FUNCTION idem.refuse_other_key(p_tenant text, p_operation text, p_key text, p_provider_key uuid) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -145,7 +145,7 @@ BEGIN
     RETURN d;
 END $$;
 
--- Raised by submit and complete. An open reservation is visible to nobody but its own transaction, so "not found" needs
+-- Raised by submit and complete. An open reservation is visible to its own transaction alone, so "not found" needs
 -- no wait to be true.
 CREATE FUNCTION idem.refuse_unreserved(p_operation text, p_key text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

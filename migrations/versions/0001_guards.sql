@@ -1,4 +1,4 @@
--- The database refuses every transition that docs/states.md does not list, whoever writes. The listed pairs stand
+-- The database refuses every transition that docs/states.md does not list, whoever writes. The listed pairs are
 -- in the WHEN of the triggers: a legal write never calls a function. Here: the functions that refuse, keys and intents.
 
 CREATE FUNCTION idem.refuse() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -128,7 +128,7 @@ CREATE TRIGGER intent_keeps_its_identity BEFORE UPDATE ON idem.intents FOR EACH 
           (NEW.id, NEW.tenant_id, NEW.operation, NEW.idempotency_key, NEW.provider, NEW.account, NEW.created_at))
     EXECUTE FUNCTION idem.refuse_unless_owner('an intent keeps its scope, its provider and its account');
 
--- What the provider tells later of the object is in object_end alone.
+-- What the provider says later of the object is in object_end alone.
 CREATE TRIGGER completed_intent_stays BEFORE UPDATE ON idem.intents FOR EACH ROW
     WHEN (OLD.state = 'completed' AND
           (OLD.outcome, OLD.settled_at, OLD.provider_reference, OLD.result, OLD.interim, OLD.label, OLD.requested_at,

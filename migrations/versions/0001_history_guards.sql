@@ -20,7 +20,7 @@ BEGIN
         DETAIL  = 'It goes only when it is past its retention and its intent is final, with no open dead letter.';
 END $$;
 
--- Evidence says who wrote it: the role that logged in, which nobody chooses.
+-- Evidence says who wrote it: the role that logged in, which no session chooses.
 CREATE TRIGGER evidence_names_its_writer BEFORE INSERT ON idem.evidence FOR EACH ROW
     WHEN (NEW.database_role <> session_user)
     EXECUTE FUNCTION idem.refuse('evidence names the database role that wrote it');

@@ -46,7 +46,7 @@ BEGIN
                     statement_timestamp() + p_patience, p_operation, p_provider, p_account, p_origin, p_provider_key,
                     true, p_traceparent, 1, statement_timestamp(), p_token, p_holder, statement_timestamp(),
                     statement_timestamp() + p_lease);
-            -- Nobody sends this. It is how a proof finds the row by the key that the caller has sent.
+            -- No request carries this. It is how a proof finds the row by the key that the caller has sent.
             INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path, headers,
                                        body)
             VALUES (row_id, decided.intent_id, p_provider_key, p_provider, p_account, 'INLINE', p_operation, '{}',

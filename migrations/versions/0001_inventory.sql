@@ -1,5 +1,5 @@
 -- What this schema is made of at the end of an upgrade: `idem doctor` compares it with what is there. What makes an
--- object stands before this part.
+-- object is before this part.
 DO $make$
 DECLARE
     made jsonb := (

@@ -142,7 +142,7 @@ BEGIN
     ELSIF octet_length(written) > 1048576 THEN
         RETURN idem.refuse_params(format('they have %s bytes, more than 1048576', octet_length(written)), '');
     END IF;
-    -- What costs is the number of values. Outside of strings each bracket, comma and colon stands before one at most.
+    -- What costs is the number of values. Outside of strings each bracket, comma and colon comes before one at most.
     outside := regexp_replace(replace(replace(written, E'\\\\', ''), E'\\"', ''), '"[^"]*"', '', 'g');
     IF length(outside) - length(translate(outside, '[{,:', '')) > 100000 THEN
         RETURN idem.refuse_params('more than 100000 values and names of members', '');

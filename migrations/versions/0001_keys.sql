@@ -28,7 +28,7 @@ CREATE FUNCTION idem.needs_operator(p_intent uuid) RETURNS boolean LANGUAGE sql 
                       AND l.reason IN ('rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial'));
 
 -- Whether a worker makes the call of an intent at rest, where its operation goes to this provider and account now (NULL: to
--- none). Where none does, a retry is refused: its row would wait in a queue that is nobody's.
+-- none). Where none does, a retry is refused: its row would wait in a queue that no worker serves.
 CREATE FUNCTION idem.is_served(p_intent uuid, p_provider text, p_account text) RETURNS boolean LANGUAGE sql STABLE
     RETURN NOT EXISTS (SELECT FROM idem.outbox o
                         WHERE o.intent_id = p_intent AND o.status = 'held'
@@ -100,7 +100,7 @@ DECLARE
 BEGIN
     -- What locks the whole table is waited for as long as the session does.
     LOCK TABLE idem.idempotency_keys IN ROW EXCLUSIVE MODE;
-    FOR look IN 1 .. 2 LOOP
+    FOR try IN 1 .. 2 LOOP
         free := false;
         BEGIN
             SET CONSTRAINTS ALL DEFERRED;
@@ -116,7 +116,7 @@ BEGIN
             WHEN lock_not_available OR deadlock_detected THEN
                 RETURN true;
         END;
-        EXIT WHEN free IS NOT TRUE OR look = 2;
+        EXIT WHEN free IS NOT TRUE OR try = 2;
         PERFORM pg_sleep(0.02);
     END LOOP;
     RETURN false;

@@ -1,7 +1,7 @@
 -- Lanes: what is paused of one, who paused it, and how much of one is free.
 
 -- What is paused of a lane: its calls with replays and cancels (`paused`), its look-ups, its accept. An empty account
--- stands for all accounts of the provider.
+-- means all accounts of the provider.
 CREATE TABLE idem.lanes (
     provider       text        COLLATE "C" NOT NULL,
     account        text        COLLATE "C" NOT NULL,
@@ -72,11 +72,11 @@ CREATE TRIGGER inline_calls_may_be_paused BEFORE UPDATE ON idem.outbox FOR EACH 
     WHEN (NEW.inline AND OLD.status <> 'claimed' AND NEW.status = 'claimed')
     EXECUTE FUNCTION idem.refuse_paused_accept();
 
--- How many rows of a lane may be taken now, `wanted` at the most: what the concurrency of the fleet leaves. Who asks has
+-- How many rows of a lane may be claimed now, `wanted` at the most: what the concurrency of the fleet leaves. Who asks has
 -- `asking` of it and no more; who sends leaves that much free while something is due to be asked about, or sends that
 -- never stop would let a replay window pass. A lease that is over counts for nothing: no call is made under it.
 -- A lane of one call at a time has no part to keep free. It keeps all of it for what has been due for 30 s, while a
--- reconciler lives that could ask. What is due for ten minutes for all that may be a row that nobody asks about, its
+-- reconciler lives that could ask. What is due for ten minutes for all that may be a row that no daemon asks about, its
 -- operation being gone: sends and questions take turns of ten seconds then, so that neither ever stops.
 CREATE FUNCTION idem.lane_capacity(
     p_provider text, p_account text, p_concurrency integer, p_asking integer, p_asks boolean, p_wanted integer
@@ -101,7 +101,7 @@ BEGIN
     IF held >= p_concurrency THEN
         RETURN 0;
     END IF;
-    -- What a take of the reconciler gets, but for what only a process knows: the operations that it serves.
+    -- What a claim of the reconciler gets, but for what only a process knows: the operations that it serves.
     SELECT count(*) INTO due FROM (
         SELECT FROM idem.outbox o
          WHERE o.provider = p_provider AND o.account = p_account AND o.status IN ('unknown', 'awaiting')

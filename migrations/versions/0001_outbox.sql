@@ -24,11 +24,11 @@ CREATE TABLE idem.outbox (
     -- The time of the first send under this key that an operator denies, without a proof. A verdict or a new key clears
     -- it. What the provider remembers counts from this time (docs/decisions/0028).
     denied_sent_at      timestamptz,
-    -- When the schedule's next look is due, while a look that somebody ordered comes before it.
+    -- When the schedule's next look-up is due, while one that was ordered comes before it.
     scheduled_at        timestamptz,
     -- As whom the call was sent first, and how it could be found then: a digest of the credentials, or of the confirmed
     -- account, and one of the rules of the look-ups (docs/decisions/0040). NULL: not sent, or by code that is not idem's;
-    -- the first look then stands for it.
+    -- the first look-up then decides.
     sent_as             bigint,
     claim_token         uuid,
     provider_key        uuid        NOT NULL,
@@ -115,14 +115,14 @@ CREATE INDEX outbox_held ON idem.outbox (status_since, id) WHERE status = 'held'
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
 
 -- The claim in turns of tenants. Its condition is one that no plan can take for that of outbox_due: with a queue's
--- statistics both look alike, and either read for the other costs a pass over all that waits.
+-- statistics both are alike, and either read for the other costs a pass over all that waits.
 CREATE INDEX outbox_due_by_tenant ON idem.outbox (provider, account, tenant_id, available_at, id)
     WHERE status || '' = 'pending';
 
 -- The same for rows that wait to be rendered, of which a worker takes a few at a time.
 CREATE INDEX outbox_unfrozen_by_tenant ON idem.outbox (tenant_id, available_at, id) WHERE status || '' = 'unfrozen';
 
--- Rows that the database may have forgotten a send of, and that recovery has still to doubt: nobody claims, takes, settles
+-- Rows that the database may have forgotten a send of, and that recovery has still to doubt: no daemon claims, settles
 -- or takes up a row that is listed here. No foreign key, because to list a row must lock none.
 CREATE TABLE idem.doubts (
     outbox_id  uuid        PRIMARY KEY,
@@ -154,8 +154,8 @@ CREATE INDEX requests_by_provider_key ON idem.requests (provider_key);
 -- What is known but could not be applied yet (live claim, locked row): storing needs no lock on the outbox row.
 -- A row leaves when it is folded or applied; what it said stays in evidence.
 -- A proof is stored as it was seen; whether it completes the key is decided when it is applied. So one that is open may
--- come with an answer, or with an interim answer. A hint stands beside its row like a proof: no claim, retry, redrive or
--- cancel passes it (hazard 53). It proves nothing, so no fold reads it; it goes when the provider has been asked.
+-- come with an answer, or with an interim answer. A hint is stored beside its row like a proof: no claim, retry, redrive
+-- or cancel passes it (hazard 53). It proves nothing, so no fold reads it; it goes when the provider has been asked.
 CREATE TABLE idem.proofs (
     id              uuid        PRIMARY KEY DEFAULT idem.uuid7(),
     outbox_id       uuid        NOT NULL,

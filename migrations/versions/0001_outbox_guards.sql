@@ -9,7 +9,7 @@ CREATE TRIGGER outbox_row_begins_unsent BEFORE INSERT ON idem.outbox FOR EACH RO
           OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent)
     EXECUTE FUNCTION idem.refuse('an outbox row begins with nothing sent');
 CREATE TRIGGER local_row_is_inline BEFORE INSERT ON idem.outbox FOR EACH ROW
-    WHEN (NEW.provider = 'nobody' AND NOT NEW.inline)
+    WHEN (NEW.provider = 'local' AND NOT NEW.inline)
     EXECUTE FUNCTION idem.refuse('an operation without a provider is completed by its caller: no worker may find it');
 
 -- Whose row a new one is, and that its intent is open: no second call is queued for what has its end.
@@ -98,7 +98,7 @@ CREATE FUNCTION idem.refuse_early_delete() RETURNS trigger LANGUAGE plpgsql SET 
 BEGIN
     IF NOT EXISTS (SELECT FROM idem.intents i WHERE i.id = OLD.intent_id AND i.state = 'completed')
        AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = OLD.intent_id AND o.step > OLD.step)
-       -- Or its intent rests for good: nobody can take it up again, because its key has expired.
+       -- Or its intent rests for good: no client can take it up again, because its key has expired.
        AND NOT (OLD.status = 'held' AND OLD.redrive_at IS NULL AND OLD.doubted_since IS NULL
                 AND EXISTS (SELECT FROM idem.intents i WHERE i.id = OLD.intent_id AND i.state = 'failed_retryable')
                 AND NOT EXISTS (SELECT FROM idem.idempotency_keys k

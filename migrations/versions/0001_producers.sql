@@ -80,17 +80,17 @@ BEGIN
         WHEN bare = ''                           THEN 'it is empty'
         WHEN (bare COLLATE "C") !~ '^[!-~]+$'    THEN 'only visible ASCII characters are allowed, no spaces'
         WHEN bare ~ E'["\\\\]'                   THEN 'a quote or a backslash is never part of a key'
-        WHEN bare ~ '[,;]' AND NOT quoted        THEN 'a comma or a semicolon may stand only in a key in double quotes'
+        WHEN bare ~ '[,;]' AND NOT quoted        THEN 'a comma or a semicolon is allowed only in a key in double quotes'
         WHEN length(bare) > 255                  THEN format('it has %s characters, more than 255', length(bare)) END;
     IF why IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = 'the idempotency key is not usable: ' || why,
-            HINT = 'Send 1 to 255 visible ASCII characters: one key for one wish, the same at each retry.';
+            HINT = 'Send 1 to 255 visible ASCII characters: one key for one request, the same at each retry.';
     END IF;
     RETURN bare;
 END $$;
 
--- What looks like card data (outbox/values/card_data.py), or NULL. The values are never quoted.
+-- What resembles card data (outbox/values/card_data.py), or NULL. The values are never quoted.
 CREATE FUNCTION idem.card_data(p_params jsonb) RETURNS text LANGUAGE sql IMMUTABLE RETURN (
     SELECT found.what FROM (
         SELECT format('member %s has the name of a card number or a security code', m ->> 'key') AS what

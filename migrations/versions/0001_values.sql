@@ -19,7 +19,7 @@ CREATE FUNCTION idem.first_uuid7(at timestamptz) RETURNS uuid LANGUAGE sql IMMUT
 CREATE FUNCTION idem.is_ahead(moment timestamptz) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
     RETURN moment > statement_timestamp() + interval '1 minute';
 
--- The earlier of two moments of sending; the one that lies ahead where one does, because the other cannot stand for it.
+-- The earlier of two moments of sending; the one that lies ahead where one does, because the other cannot replace it.
 CREATE FUNCTION idem.earlier(sent timestamptz, doubted timestamptz) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN idem.is_ahead(greatest(sent, doubted)) THEN greatest(sent, doubted) ELSE least(sent, doubted) END;
 

@@ -1,8 +1,8 @@
 -- Events that wait: an unmatched one for its intent, a deferred one for another try. Also events that are fetched before
--- they are believed, events of batches, later facts, and events that are nobody's here.
+-- they are believed, events of batches, later facts, and events that are about no call of this installation.
 --
 -- hint: matched, and what it says is asked of the provider first. early: a later fact, told once its call has ended.
--- foreign: about nothing of ours, as far as anybody can tell; still tried when its reference is written. unconfirmed: a
+-- foreign: about nothing of ours, as far as idem can know; still tried when its reference is written. unconfirmed: a
 -- hint of which the provider has nothing.
 CREATE TABLE idem.webhook_events (
     id           uuid        PRIMARY KEY DEFAULT idem.uuid7(),
@@ -15,11 +15,11 @@ CREATE TABLE idem.webhook_events (
     outbox_id    uuid,
     reference    text        COLLATE "C",
     received_at  timestamptz NOT NULL DEFAULT statement_timestamp(),
-    -- When the reconciler looks at it again; NULL: not by time.
+    -- When the reconciler tries it again; NULL: not by time.
     retry_at     timestamptz,
     -- Failures to apply it, from which a dead letter comes.
     tries        integer     NOT NULL DEFAULT 0,
-    -- Where in the kept body the event stands.
+    -- Where in the kept body the event is.
     place        integer     NOT NULL DEFAULT 0,
     -- Look-ups of a hint that found nothing.
     absences     integer     NOT NULL DEFAULT 0,

@@ -17,7 +17,7 @@ from idem.outbox.config.provider_checks import (
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.settings import InstallationSettings
 from idem.outbox.domain.completion import completes_when
-from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.contract import LOCAL, Contract
 from idem.outbox.providers import contract_checks
 from idem.outbox.providers.outcome_rules import Says
 from idem.outbox.providers.template import KEY
@@ -29,6 +29,8 @@ def check_provider(
     findings: Findings, name: str, settings: ProviderSettings, installation: InstallationSettings
 ) -> None:
     """The contract's own checks, and what its accounts, look-ups and rules lack."""
+    if name == LOCAL:
+        findings.error(("providers", name), "this name means operations that call no provider", "Use another name")
     contract, worker = settings.contract(name), installation.worker
     found = contract_checks.check(
         contract,

@@ -94,7 +94,7 @@ class Database:
         self._on_connect = on_connect
         self._name = name
         self._refused: Exception | None = None
-        self._lines: WeakSet[BoundedConnection] = WeakSet()
+        self._dedicated: WeakSet[BoundedConnection] = WeakSet()
         self._hurry: float | None = None
         self._pool: AsyncConnectionPool[BoundedConnection] = AsyncConnectionPool(
             min_size=1,
@@ -123,7 +123,7 @@ class Database:
                     database._refused = error
                     raise
                 database._refused = None
-                database._lines.add(made)
+                database._dedicated.add(made)
                 return made
 
         return Ours
@@ -184,28 +184,28 @@ class Database:
     async def dedicated(self) -> BoundedConnection:
         """A connection outside the pool (LISTEN, probes); the caller closes it. Raises one of `AWAY`, and ConfigError
         behind a pooler that keeps no sessions."""
-        line = await session.connect(self.address, name=self._name, timeouts=self.timeouts)
-        self._lines.add(line)
+        connection = await session.connect(self.address, name=self._name, timeouts=self.timeouts)
+        self._dedicated.add(connection)
         if self._hurry is not None:
-            line.hasten(self._hurry)
-        return line
+            connection.hasten(self._hurry)
+        return connection
 
     async def hasten_after(self, stop: asyncio.Event, seconds: float = LAST_WORDS) -> None:
         """Once `stop` is set, no wait for this database lasts longer than so many seconds: a process that
         ends must not wait on a silent connection until its supervisor kills it."""
         await stop.wait()
         self._hurry = seconds
-        for line in list(self._lines):
-            line.hasten(seconds)
+        for connection in list(self._dedicated):
+            connection.hasten(seconds)
 
 
 _left: set[asyncio.Task[Any]] = set()
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
-    """Await this for at most so long, because a line that says nothing ends no statement. Raises TimeoutError (`AWAY`).
+    """Await this for at most so long, because a silent connection ends no statement. Raises TimeoutError (`AWAY`).
 
-    The work is cancelled then and left alone: psycopg takes seconds of its own to close such a line.
+    The work is cancelled then and left alone: psycopg takes seconds of its own to close such a connection.
     """
     task = asyncio.create_task(work)
     try:

@@ -25,11 +25,11 @@ class Timeouts:
     connect: float = 5.0
 
     def silence(self, statements: int = 1) -> float:
-        """Seconds after which so many statements on a connection of the pool have ended, unless the line is silent."""
+        """Seconds after which so many statements on a connection of the pool have ended, unless it is silent."""
         return self.connect + statements * self.statement + 1.0
 
 
-LINE: Final[Mapping[str, Any]] = {
+CONNECTION: Final[Mapping[str, Any]] = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -38,8 +38,8 @@ LINE: Final[Mapping[str, Any]] = {
     # psycopg gives bytes for texts where the database names no encoding.
     "client_encoding": "UTF8",
 }
-"""How each line is opened: one whose other end is gone without a word is given up in half a minute, and not after the
-kernel's two hours."""
+"""How each connection is opened: one whose other end is gone without a word is given up in half a minute, and not
+after the kernel's two hours."""
 
 VALUES: Final[Mapping[str, str]] = {
     "timezone": "UTC",
@@ -163,4 +163,4 @@ def connect_sync(
 
 def options(name: str, connect_timeout: float) -> dict[str, Any]:
     """How every connection is opened, in the words of psycopg."""
-    return {"autocommit": True, "connect_timeout": max(2, int(connect_timeout)), "application_name": name, **LINE}
+    return {"autocommit": True, "connect_timeout": max(2, int(connect_timeout)), "application_name": name, **CONNECTION}

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from idem.outbox.domain.limits import Limits
 
-LOCAL: Final = "nobody"
+LOCAL: Final = "local"
 """The provider of operations that call none. Reserved: no provider of a configuration may have this name."""
 
 Carrier: TypeAlias = Literal["header", "body", "argument", "none"]

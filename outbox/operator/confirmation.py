@@ -40,7 +40,7 @@ UNCHECKED: Final = "--unchecked"
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The provider's answer. `look` None: it could not be asked, and `why_not` says why."""
+    """The provider's answer. `lookup` None: it could not be asked, and `why_not` says why."""
 
     lookup: LookupOutcome | None
     seen: Seen

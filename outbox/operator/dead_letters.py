@@ -84,7 +84,7 @@ async def close_dead_letter(
         if found.reason == Reason.EVENT_FAILED:
             given_up = await connection.execute(GIVE_UP, {"event": found.webhook_event_id})
             details |= {"event_given_up": str(found.webhook_event_id)} if given_up.rowcount else {}
-        await note_operator(connection, found.intent_id, "letter_closed", details)
+        await note_operator(connection, found.intent_id, "dead_letter_closed", details)
         return Reason(found.reason)
 
 

@@ -193,8 +193,8 @@ def reported(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLette
         change = dataclasses.replace(change, error_code="outcome_unknown")
     if row.token is None:
         return change
-    # A reconciler went away with its take, which may have been a replay: the next take would raise the quiet time by
-    # as much.
+    # A reconciler went away with its claim, which may have been a replay: the next claim would raise the quiet time
+    # by as much.
     quiet = terms.contract.flight_limit + terms.contract.pause_allowance
     return dataclasses.replace(change, quiet_for=quiet, quiet_from="lease")
 

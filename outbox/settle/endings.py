@@ -131,7 +131,7 @@ def not_executed(change: Change, row: OutboxRow, outcome: NotExecuted, terms: Te
     if outcome.why == "config":
         wait = max(wait, CONFIG_WAIT)
     if outcome.retry_after is not None:
-        # The provider's wish never moves a row earlier.
+        # What the provider asks for never moves a row earlier.
         wait = max(wait, not_before(min(outcome.retry_after, terms.contract.retry_after_cap)))
     if row.start_left - wait <= 0 and outcome.why != "given_back":
         return at_rest(change, row, terms, DeadLetter(Reason.TOO_LATE, {"attempts": row.attempt, "last": outcome.why}))

@@ -3,8 +3,8 @@
 In Python, only the gate and this module insert them; the SQL functions of accept, of the client's retry and of inline
 calls insert their own.
 
-A dead letter is logged and counted after the commit. A statement that changes rows by itself (a sweep, a take, a
-doubt) puts the clause `noted` or `buried` into its own text, so that the change and its record are one statement.
+A dead letter is logged and counted after the commit. A statement that changes rows by itself (a sweep, a claim,
+a doubt) puts the clause `noted` or `buried` into its own text, so that the change and its record are one statement.
 """
 
 import json

@@ -60,7 +60,7 @@ _ROUND = round_of_tenants(
     lane=" AND o.provider = %(provider)s AND o.account = %(account)s",
     held=" AND t.tenant_id NOT IN (SELECT b.tenant_id FROM busy b)",
     room="(SELECT n FROM room)",
-    takeable=CLAIMABLE,
+    claimable=CLAIMABLE,
     columns="c.id",
     order="c.available_at, c.id",
     rest="CASE WHEN %(spare)s THEN 0 ELSE (SELECT n FROM room) - (SELECT count(*) FROM in_turn) END",

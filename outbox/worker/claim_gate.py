@@ -72,7 +72,7 @@ class ClaimGate:
     async def wait(self, plan: ClaimPlan, claimed: int, stop: asyncio.Event, woken: asyncio.Event) -> None:
         """Wait until the next claim is worth its statement: for a free slot, a hint, a settled result or the poll.
 
-        `claimed`: how many rows the claim of this plan has taken. `woken`: set by each hint.
+        `claimed`: how many rows this plan has claimed. `woken`: set by each hint.
         """
         poll = self._settings.poll
         if not self._lane.served:

@@ -11,7 +11,7 @@ from idem.outbox.domain.lane_names import LaneName
 
 
 def takes_turns(lane: LaneName) -> bool:
-    """Whether all who claim or take in this lane do so one after the other, so that its limit is never exceeded.
+    """Whether all who claim in this lane do so one after the other, so that its limit is never exceeded.
 
     The lane is locked inside the statement that claims: a process that is frozen holds no turn. That
     statement returns few bytes for the same reason: the server can send them all, also to a process that does not read.
@@ -41,7 +41,7 @@ async def frozen(connection: AsyncConnection[Any], token: UUID, rows: Sequence[U
 
 
 async def with_requests(connection: AsyncConnection[Any], token: UUID, records: Sequence[Any]) -> list[Any]:
-    """Records of a claim or take with the headers and bodies of their requests; one that is settled by now is left out.
+    """Records of a claim with the headers and bodies of their requests; one that is settled by now is left out.
 
     A record without a request stays as it is. Raises DatabaseAway.
     """

@@ -18,7 +18,7 @@ SHARED = 600.0
 
 
 def round_of_tenants(
-    status: str, *, lane: str = "", held: str = "", room: str, takeable: str, columns: str, order: str, rest: str
+    status: str, *, lane: str = "", held: str = "", room: str, claimable: str, columns: str, order: str, rest: str
 ) -> str:
     """The clauses that lock rows of this status for all tenants in turn, for a statement WITH RECURSIVE.
 
@@ -27,7 +27,7 @@ def round_of_tenants(
     2. `in_turn` locks for each of these its part of the room; the first ones get what is left over.
     3. `rest` rows of what they do not use go to the rows that have waited longest.
 
-    So a bulk run of one tenant delays no other. Only rows that are taken are locked, and they are `takeable` (a
+    So a bulk run of one tenant delays no other. Only rows that are claimed are locked, and they are `claimable` (a
     condition on a row `c`). `lane`: more of the ring's condition on a row `o`; `held`: a condition that leaves a tenant
     out; `columns`: of a row `c`. The ring names the status as its index does, so that the planner uses no other index.
     """
@@ -55,7 +55,7 @@ def round_of_tenants(
     SELECT {columns}
       FROM round a CROSS JOIN visited v CROSS JOIN LATERAL (
            SELECT {columns} FROM idem.outbox c
-            WHERE {takeable}
+            WHERE {claimable}
               AND c.status || '' = '{status}'
               AND c.tenant_id >= v.tenant_id AND (c.tenant_id, c.available_at) <= (v.tenant_id, statement_timestamp())
             ORDER BY c.tenant_id, c.available_at, c.id
@@ -64,7 +64,7 @@ def round_of_tenants(
      WHERE v.due
 ), longest AS MATERIALIZED (
     SELECT {columns} FROM idem.outbox c
-            WHERE {takeable}
+            WHERE {claimable}
               AND c.status = '{status}'
               AND c.id <> ALL (ARRAY(SELECT id FROM in_turn))
             ORDER BY {order}

@@ -129,7 +129,7 @@ class Freezer:
         sources = [source for source in self._sources if self._running[source.operation] < THREADS]
         if not sources:
             return 0, 0
-        # The result for a row that was cancelled meanwhile is never taken.
+        # The result for a row that was cancelled meanwhile is never used.
         kept = time.monotonic() - KEPT
         self._late = {row: each for row, each in self._late.items() if not each.ended.done() or each.began > kept}
         async with self._database.connection() as connection:

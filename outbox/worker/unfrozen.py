@@ -83,7 +83,7 @@ RENDERABLE = f"""
 _ROUND = round_of_tenants(
     "unfrozen",
     room="%(limit)s::integer",
-    takeable=RENDERABLE,
+    claimable=RENDERABLE,
     columns="c.id, c.intent_id",
     order="c.available_at",
     rest="%(limit)s::integer - (SELECT count(*) FROM in_turn)",

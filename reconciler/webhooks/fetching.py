@@ -86,7 +86,7 @@ class Hints:
     async def _try(self, hint: Hint) -> None:
         try:
             await self._settle(hint)
-        except Exception as error:  # one event must never stop the others: it is taken again when its lease is over
+        except Exception as error:  # one event must never stop the others: it is claimed again when its lease is over
             if not isinstance(error, (*AWAY, *REFUSED)):
                 with suppress(*AWAY, *REFUSED):
                     await waiting_events.broken(self.database, hint.waiting, error, again=pause(hint.waiting.tries))

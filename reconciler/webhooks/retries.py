@@ -64,7 +64,7 @@ async def look_again(
                 done += await _try(database, catalogue, renderer, waiting)
             except AWAY:
                 raise
-            except REFUSED:  # no failure of the event's: it is taken again when this claim is over
+            except REFUSED:  # no failure of the event's: it is claimed again when this claim is over
                 daemon_events.left_locked(f"event {waiting.id}")
             except Exception as error:  # one event must never stop the others
                 await waiting_events.broken(database, waiting, error, again=pause(max(waiting.tries, 1)))

@@ -35,7 +35,9 @@ class ReadingRules:
             for way in asked:
                 found, _ = _read("read_lookup", response, calls.provider.read_lookup, response, question, way)
                 must(
-                    isinstance(found, get_args(AnyLookup)), "read_lookup", f"it gives {found!r}, which is not one of a look-up"
+                    isinstance(found, get_args(AnyLookup)),
+                    "read_lookup",
+                    f"it gives {found!r}, which is not one of a look-up",
                 )
                 _read("next_page", response, calls.provider.next_page, response, question, way)
             _read("read_cancel", response, calls.provider.read_cancel, response, question)

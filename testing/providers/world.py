@@ -105,7 +105,7 @@ class World(ABC):
     def next_lookup(self, fault: str) -> None:
         """Set the fault of the next question: 503, 429, proxy_page or cut_body."""
         if self.line is None or fault not in LOOKUP_FAULTS:
-            raise NotSupported(f'World.next_look has no "{fault}"')
+            raise NotSupported(f'World.next_lookup has no "{fault}"')
         self.line.next_lookup(fault)
 
     def later(self, seconds: float) -> None:

@@ -287,7 +287,7 @@ async def test_an_entry_about_a_settled_intent_is_closed_alone(desk: Desk, reaso
     await desk.spine.run(dead_letters.close_dead_letter, letter, by="ada", reason="refunded", version=before[1], seen=1)
     assert (await desk.spine.key(intent), await desk.version(intent)) == before
     assert await desk.spine.letters(intent) == []
-    assert ("operator", "letter_closed", None) in await desk.spine.evidence(intent)
+    assert ("operator", "dead_letter_closed", None) in await desk.spine.evidence(intent)
 
 
 async def test_an_entry_that_asks_for_a_settlement_or_was_seen_again_is_not_closed_alone(desk: Desk) -> None:

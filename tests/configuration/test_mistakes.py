@@ -104,6 +104,7 @@ PROVIDER_MISTAKES = within(
         (VERIFIED, "", ".verified", "warning: nothing says when"),
         (VERIFIED, f'verified = "{date.today() - timedelta(days=367)}"', ".verified", "367 days ago"),
         (VERIFIED, f'verified = "{date.today() + timedelta(days=9)}"', ".verified", "error: 20"),
+        ("[providers.bank]", "[providers.local]", "providers.local", "call no provider"),
         ("[providers.bank]", '[providers."my bank"]', "providers.my bank", "not a usable name"),
         ('lookup.by_key = { path = "/p" , match = "/k"}', ".lookup", "asks about no particular call"),
         ('lookup.by_key = { path = "/p?k={idem.key}" }', ".lookup.by_key.match", "another one's object"),

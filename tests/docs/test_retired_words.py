@@ -1,7 +1,7 @@
-"""No identifier, SQL name, setting, metric or log event of the product holds a retired word of docs/glossary.md.
+"""No identifier, setting, metric, log event or SQL of the product holds a retired word of docs/glossary.md.
 
-The table "Retired words" names each word, its successor and the names in which it may stay. Only words in backticks are
-looked for in code; the others are words of prose.
+The table "Retired words" names each word, its successor and where it may stay. Only words in backticks are looked for
+in code; the others are words of prose. SQL is read whole, with its texts, hints and comments.
 """
 
 import ast
@@ -16,8 +16,7 @@ from fix_source import PRODUCT, ROOT
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-SQL_NAME = re.compile(r"[a-z_]{3,}")
-SQL_TEXT = re.compile(r"'(?:[^']|'')*'|--[^\n]*")
+SQL_NAME = re.compile(r"[a-z]*_[a-z_]*")
 IS_SQL = re.compile(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM)\b")
 LOGS = {"debug", "info", "warning", "error"}
 
@@ -33,14 +32,10 @@ class Retired:
     def is_in(self, name: str) -> bool:
         if name.strip("_") in self.stays:
             return False
-        parts = parts_of(name)
-        size = len(self.parts)
-        found = [at for at in range(len(parts) - size + 1) if parts[at : at + size] == self.parts]
-        return any(parts[max(0, at - 1) : at + size] not in self._kept() for at in found)
-
-    def _kept(self) -> set[tuple[str, ...]]:
-        # `dead letter` in the third column allows the word wherever `dead` stands before it.
-        return {tuple(each.split(" ")) for each in self.stays if " " in each}
+        words = f" {' '.join(parts_of(name))} "
+        for phrase in self.stays:  # `dead letter` in the third column allows the word wherever `dead` is before it
+            words = words.replace(f" {phrase} ", "  ") if " " in phrase else words
+        return f" {' '.join(self.parts)} " in words
 
 
 @cache
@@ -79,20 +74,19 @@ def names(source: str) -> Iterator[tuple[int, str]]:
             case ast.Constant(value=str(text)) if text.startswith("idem_"):
                 yield node.lineno, text
             case ast.Constant(value=str(text)) if IS_SQL.search(text):
-                yield from ((node.lineno, name) for name in sql_names(text))
+                yield from ((node.lineno, name) for line in text.splitlines() for name in sql_names(line))
 
 
-def sql_names(text: str) -> set[str]:
-    """The names of a statement, without its texts and comments."""
-    return set(SQL_NAME.findall(SQL_TEXT.sub("", text)))
+def sql_names(line: str) -> list[str]:
+    """The names of a line of SQL that are put together, and all its other words as one name."""
+    return [*SQL_NAME.findall(line), SQL_NAME.sub(" ", line).strip()]
 
 
 def found_in(path: Path, words: list[Retired]) -> Iterator[str]:
     """Each retired word of a file: where it is, and what to write."""
     text = path.read_text()
     if path.suffix == ".sql":
-        lines = enumerate(SQL_TEXT.sub(lambda found: "\n" * found[0].count("\n"), text).splitlines(), 1)
-        named = [(number, name) for number, line in lines for name in SQL_NAME.findall(line)]
+        named = [(number, name) for number, line in enumerate(text.splitlines(), 1) for name in sql_names(line)]
     else:
         named = list(names(text))
     for number, name in sorted(set(named)):
@@ -134,11 +128,14 @@ TABLE = """## Retired words
         ("sign_of_life = 1", ["sign_of_life"]),
         ("log.info('wish_made')", ["wish_made"]),
         ("METRIC = 'idem_wish_total'", ["idem_wish_total"]),
-        ("SQL = 'SELECT t.wish FROM t'", ["wish"]),
+        ("SQL = 'SELECT t.wish FROM t'", ["SELECT t.wish FROM t"]),
+        ("SQL = 'SELECT a_wish FROM t'", ["a_wish"]),
         ("letters = DeadLetter, dead_letter", []),
         ("letter = 1", ["letter"]),
         ("WISH_LIST = wishful = line = 1", []),
-        ("SQL = \"SELECT 1 WHERE a = 'wish' -- a wish\"", []),
+        ("SQL = \"SELECT 1 WHERE a = 'wish'\"", ["SELECT 1 WHERE a = 'wish'"]),
+        ("SQL = 'SELECT 1 -- no sign of life'", ["SELECT 1 -- no sign of life"]),
+        ("SQL = 'SELECT 1 -- a dead letter'", []),
         ('"""A wish."""', []),
     ],
 )

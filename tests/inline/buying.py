@@ -32,7 +32,7 @@ def inline(name: str, provider: str, **changes: Any) -> OperationSpec:
 
 
 def buying(url: str, **changes: Any) -> Catalogue:
-    """The spine's two providers and nobody, each with an inline operation `buy.<provider>`."""
+    """The spine's two providers and the local one, each with an inline operation `buy.<provider>`."""
     known = catalogue(url)
     providers = {**known.providers, LOCAL: LocalProvider()}
     operations = {f"buy.{name}": inline(f"buy.{name}", name, **changes) for name in providers}

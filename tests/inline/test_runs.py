@@ -93,14 +93,14 @@ async def test_a_first_report_that_comes_again_is_already_written_and_a_run_ends
 
 
 async def test_hazard_11_without_a_provider_an_unknown_run_is_a_dead_letter_at_once(shop: Shop) -> None:
-    run = await shop.run(operation="buy.nobody")
+    run = await shop.run(operation="buy.local")
     await run.ambiguous("the line broke", "ReadTimeout")
     assert await shop.spine.letters(run.intent_id) == ["not_settleable"]
-    assert isinstance(await shop.begin(operation="buy.nobody"), NeedsOperator)
+    assert isinstance(await shop.begin(operation="buy.local"), NeedsOperator)
 
 
 async def test_a_sweeper_that_does_not_know_the_operation_opens_that_dead_letter_too(shop: Shop) -> None:
-    run = await shop.run(operation="buy.nobody")
+    run = await shop.run(operation="buy.local")
     run.stop()
     await shop.lose(run)
     known = shop.spine.catalogue
@@ -195,7 +195,7 @@ async def test_pending_waits_for_the_provider_and_settles_by_it(shop: Shop) -> N
 
 
 async def test_pending_where_nobody_could_tell_the_end_is_refused_and_then_unknown(shop: Shop) -> None:
-    run = await shop.run(operation="buy.nobody")
+    run = await shop.run(operation="buy.local")
     with pytest.raises(ValueError, match="completes_when"):
         async with run:
             await run.complete(Pending("pay_1"))

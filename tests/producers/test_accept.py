@@ -89,7 +89,7 @@ REFUSED = [
 
 async def test_what_is_refused_is_refused_with_what_to_do(spine: Spine, application: Application) -> None:
     spine.know("pay.inline", kind="inline")
-    synced(spine.url, spine.know("pay.local", "nobody", kind="local"), max_bytes=1000)
+    synced(spine.url, spine.know("pay.local", "local", kind="local"), max_bytes=1000)
     for wish, sqlstate, message, hint in REFUSED:
         with pytest.raises(psycopg.Error) as refused:
             application.once(**wish)  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def test_another_address_moves_only_what_is_accepted_from_now_on(spine: Spine) -
 
 
 def test_of_an_operation_without_a_call_only_its_kind_is_known(spine: Spine) -> None:
-    known = {"pay.local": operation("pay.local", "nobody", kind="local")}
+    known = {"pay.local": operation("pay.local", "local", kind="local")}
     synced(spine.url, replace(spine.catalogue, operations=known))
     assert Application(spine.url).rows("SELECT settings FROM idem.operations") == [({"kind": "local"},)]
 

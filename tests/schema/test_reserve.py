@@ -375,6 +375,6 @@ def test_no_worker_ever_finds_an_operation_without_a_provider(bench: Bench) -> N
     with bench.open() as connection:
         decided = reserve(connection)
         with pytest.raises(psycopg.errors.CheckViolation, match="refuses this INSERT of outbox"):
-            nobodys = SUBMIT.replace("'p', 'a', 'https://p.test'", "'nobody', 'nobody', 'nobody://'")
-            submit(connection, decided.intent_id, statement=nobodys)
+            local = SUBMIT.replace("'p', 'a', 'https://p.test'", "'local', 'local', 'local://'")
+            submit(connection, decided.intent_id, statement=local)
         connection.rollback()

@@ -83,7 +83,7 @@ async def test_whoever_closes_the_entry_gives_the_event_up(hooks: Hooks) -> None
     await hooks.desk.close(await hooks.desk.letter(intent, "event_failed"))
     assert (await looked_again(hooks))[0] == "noted"
     assert await spine.letters(intent) == []
-    said = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'letter_closed'")
+    said = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'dead_letter_closed'")
     assert UUID(said["details"]["event_given_up"])
 
 

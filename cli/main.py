@@ -29,7 +29,7 @@ from idem.cli import (
     webhooks,
 )
 from idem.cli.base import streams
-from idem.cli.base.failures import EXIT_CODES, FAILED, explain
+from idem.cli.base.failures import EXIT_CODES, FAILED, USAGE, explain
 from idem.cli.base.help import Grouped
 from idem.cli.base.options import examples
 from idem.cli.base.output import say
@@ -91,7 +91,7 @@ def idem(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. A traceback means a bug in idem."""
     with streams.guarded() as out:
-        code = _run(arguments)
+        code = _run(sys.argv[1:] if arguments is None else arguments)
         out.flush()
         if out.error is not None:
             say(f"idem: cannot write the output: {out.error.strerror}")
@@ -105,9 +105,15 @@ def _command() -> Callable[..., object]:
     return typer.main.get_command(app)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str]) -> int:
+    for each in arguments:
+        try:
+            each.encode()
+        except UnicodeEncodeError:  # the database takes no other text
+            say(f"idem: the argument {each!a} is not UTF-8 text: write it in UTF-8")
+            return USAGE
     try:
-        _command()(args=list(arguments) if arguments is not None else None, prog_name="idem")
+        _command()(args=list(arguments), prog_name="idem")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED if end.code else 0
     except KeyboardInterrupt:

@@ -227,7 +227,7 @@ def final(outcome: str, reference: str | None, status: str | None, named: list[s
 
 def answer(file: Path | None, status: int | None, outcome: str) -> Answer | None:
     """The answer from the options. Raises a usage error."""
-    from idem.outbox.domain.operation import Answer
+    from idem.outbox.domain.operation import Answer, check_answer
 
     if file is None:
         if status is not None:
@@ -238,4 +238,9 @@ def answer(file: Path | None, status: int | None, outcome: str) -> Answer | None
         json.loads(body)
     except (ValueError, RecursionError):
         raise typer.BadParameter(f"{file} is not JSON, or is nested too deeply", param_hint="--answer") from None
-    return Answer(status or (201 if outcome == "succeeded" else 402), body)
+    given = Answer(status if status is not None else 201 if outcome == "succeeded" else 402, body)
+    try:
+        check_answer(given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--answer-status") from None
+    return given

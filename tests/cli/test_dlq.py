@@ -127,6 +127,8 @@ async def test_resolve_takes_an_answer_from_a_file(desk: Desk, tmp_path: Path) -
     assert (await desk.cli("dlq", "resolve", letter, *options, "--unchecked", *WHY, "--yes")).code == 0
     key = await desk.spine.key(intent)
     assert (key["response_status"], bytes(key["response_body"])) == (422, b'{"by": "hand"}')
+    bodiless = await desk.cli("dlq", "resolve", letter, *options[:-1], "204", *WHY)
+    assert bodiless.code == 2 and "--answer-status" in bodiless.err and "does not allow one" in bodiless.err
     wrong = await desk.cli("dlq", "resolve", letter, "--as", "completed", "--reference", "x", "--answer", "no", *WHY)
     assert (wrong.code, wrong.err) == (1, "idem: no: No such file or directory\n")
     await asyncio.to_thread(file.write_text, "[" * 100_000)

@@ -192,6 +192,16 @@ def test_wrong_usage_ends_with_2(order: Order, environment: dict[str, str]) -> N
     assert call(order, environment).code == 2
 
 
+@pytest.mark.parametrize(
+    "order",
+    [("dlq", "list", "--account"), ("intents", "list", "--tenant"), ("pause", "keyed", "--reason"), ("token", "list")],
+    ids=str,
+)
+def test_an_argument_that_no_database_could_hold(order: Order, environment: dict[str, str]) -> None:
+    result = call((*order, "caf\udce9"), environment)
+    assert (result.code, result.err) == (2, "idem: the argument 'caf\\udce9' is not UTF-8 text: write it in UTF-8\n")
+
+
 def test_settings_of_the_bank_that_are_none(environment: dict[str, str], tmp_path: Path) -> None:
     settings = tmp_path / "bank.json"
     for text in ("{", "[]", '{"sead": 1}'):

@@ -122,7 +122,7 @@ class SchemeSettings(Section):
         return self.scheme in ("standard", "hmac-sha256")
 
     def verifier(self) -> Scheme:
-        """The scheme. What is missing verifies nothing; `check_scheme` says so."""
+        """The scheme. What is missing verifies nothing; `idem.outbox.config.webhook_checks` says so."""
         if self.scheme != "hmac-sha256":
             return WITHOUT_SETTINGS[self.scheme]()
         return HmacSha256(

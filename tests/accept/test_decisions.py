@@ -202,25 +202,25 @@ def test_ib_135_keys_of_two_operations_know_nothing_of_each_other(shop: Shop) ->
     assert len(shop.rows("SELECT DISTINCT provider_key FROM idem.outbox")) == 2
 
 
-REAPER = """
+SWEPT = """
 CREATE FUNCTION public.reaped() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF nextval('public.rounds') <= {rounds} THEN RETURN NULL; END IF;
     RETURN NEW;
 END $$;
 CREATE SEQUENCE public.rounds;
-CREATE TRIGGER a_reaper BEFORE INSERT ON idem.idempotency_keys FOR EACH ROW EXECUTE FUNCTION public.reaped();
+CREATE TRIGGER a_sweeper BEFORE INSERT ON idem.idempotency_keys FOR EACH ROW EXECUTE FUNCTION public.reaped();
 """
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_hazard_19_the_reaper_between_insert_and_select(shop: Shop, rounds: int) -> None:
+def test_hazard_19_the_sweeper_between_insert_and_select(shop: Shop, rounds: int) -> None:
     """0 rows from INSERT and 0 rows from SELECT starts again; the third time it is a 503 that wrote nothing.
 
     The trigger stands for a winner whose key is deleted before the loser looks.
     """
     with psycopg.connect(shop.url, autocommit=True) as superuser:
-        superuser.execute(REAPER.format(rounds=rounds))  # type: ignore[call-overload]
+        superuser.execute(SWEPT.format(rounds=rounds))  # type: ignore[call-overload]
         try:
             if rounds == 3:
                 with pytest.raises(StoreUnavailable, match="nothing was sent"):

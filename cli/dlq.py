@@ -143,8 +143,8 @@ def resolve(
         typer.Option(
             "--as",
             help="completed: it ended at the provider. failed_retryable: it did not happen. closed: close only this "
-            "entry (conflict, possible_duplicate, discrepancy, answer_failed, event_failed; handler_failed: the "
-            "handler skips this event).",
+            "entry (conflict, possible_duplicate, discrepancy, answer_failed; event_failed: idem gives the event up; "
+            "handler_failed: the handler skips the event).",
             show_default=False,
         ),
     ],

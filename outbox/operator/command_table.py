@@ -71,7 +71,7 @@ SITUATIONS: Final = (
     Situation("pending, hint", "queued, and an unconfirmed event concerns it", True, (Y, N, C, N, N, C, N)),
     Situation("pending, proof", "queued, and a stored proof waits to be applied", True, (N, N, N, N, N, N, N)),
     Situation("pending, on a word", "queued again after a redrive of an unknown one", True, (Y, N, N, N, N, W, N)),
-    Situation("waiting", "behind an earlier row of its ordering key", False, (Y, N, N, N, N, Y, Y)),
+    Situation("waiting", "reserved: behind an earlier row of its ordering key", False, (Y, N, N, N, N, Y, Y)),
     Situation("unfrozen", "accepted by SQL, not rendered yet", False, (Y, N, N, N, N, Y, Y)),
     Situation("claimed, live", "a worker is making the call", True, (N, N, N, N, N, N, N)),
     Situation("claimed inline, live", "the caller's own code is making the call", True, (N, N, N, N, N, N, N)),

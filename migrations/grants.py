@@ -58,7 +58,7 @@ CANONICAL: tuple[str, ...] = (
 )  # fmt: skip
 """`idem.jcs`, which a program may call to see the canonical form, and what it calls itself. They read no table."""
 
-_BY_LIBRARY = (ACCEPT, ACCEPT_BY_SQL, *CANONICAL, "reserve", "submit", "complete", "decide")
+_BY_LIBRARY = (ACCEPT, ACCEPT_BY_SQL, *CANONICAL, "reserve", "submit", "complete", "decide", "blocks_retry")
 FUNCTIONS: dict[GrantKind, tuple[str, ...]] = {
     "sql": (ACCEPT_BY_SQL, *CANONICAL),
     "producer": _BY_LIBRARY,

@@ -21,11 +21,14 @@ CREATE TYPE idem.decision AS (
     fingerprint         text
 );
 
+-- The reasons of the dead letters that a person must decide before a client's retry counts (outbox/domain/states.py).
+CREATE FUNCTION idem.blocks_retry(p_reason text) RETURNS boolean LANGUAGE sql IMMUTABLE
+    RETURN p_reason IN ('rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial');
+
 -- Whether a person must decide first. A client's retry waits for that, whoever calls what takes it up.
 CREATE FUNCTION idem.needs_operator(p_intent uuid) RETURNS boolean LANGUAGE sql STABLE
     RETURN EXISTS (SELECT FROM idem.dead_letters l
-                    WHERE l.intent_id = p_intent AND l.resolved_at IS NULL
-                      AND l.reason IN ('rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial'));
+                    WHERE l.intent_id = p_intent AND l.resolved_at IS NULL AND idem.blocks_retry(l.reason));
 
 -- Whether a worker makes the call of an intent at rest, where its operation goes to this provider and account now (NULL: to
 -- none). Where none does, a retry is refused: its row would wait in a queue that no worker serves.
@@ -69,8 +72,7 @@ BEGIN
     d.due_in := extract(epoch FROM greatest(coalesce(o.redrive_at, o.available_at), o.claimed_until)
                                    - statement_timestamp());
     SELECT array_agg(l.reason ORDER BY l.reason) INTO d.reasons FROM idem.dead_letters l
-     WHERE l.intent_id = k.intent_id AND l.resolved_at IS NULL
-       AND l.reason IN ('rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial');
+     WHERE l.intent_id = k.intent_id AND l.resolved_at IS NULL AND idem.blocks_retry(l.reason);
     d.decision := CASE
         WHEN k.state = 'in_progress' AND o.status = 'claimed' AND o.claimed_until <= statement_timestamp()
             THEN 'unknown'

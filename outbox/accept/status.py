@@ -37,8 +37,7 @@ SELECT w.number::integer - 1 AS number
        WHEN 'failed_retryable'
            THEN (SELECT o.redrive_at FROM idem.outbox o WHERE o.intent_id = k.intent_id) IS NULL
        WHEN 'unknown'
-           THEN (SELECT bool_or(d.resolved_at IS NULL
-                                AND d.reason IN ('reconcile_exhausted', 'not_settleable', 'partial'))
+           THEN (SELECT bool_or(d.resolved_at IS NULL AND idem.blocks_retry(d.reason))
                    FROM idem.dead_letters d WHERE d.intent_id = k.intent_id) IS TRUE
        END
 """

@@ -155,8 +155,16 @@ class Reason(StrEnum):
     EVENT_FAILED = "event_failed"
 
 
-BLOCKS_RETRY = frozenset({Reason.REJECTED, Reason.CRASHES_WORKER})
-"""While one of these is open, the client's retry of a `failed_retryable` key is answered `needs_operator`."""
+BLOCKS_RETRY = frozenset(
+    {
+        Reason.REJECTED,
+        Reason.CRASHES_WORKER,
+        Reason.RECONCILE_EXHAUSTED,
+        Reason.NOT_SETTLEABLE,
+        Reason.PARTIAL,
+    }
+)
+"""While one of these is open, the client's retry is answered `needs_operator` (SQL: `idem.blocks_retry`)."""
 
 CLOSED_BY_PROOF = frozenset(Reason) - {
     Reason.CONFLICT,

@@ -10,7 +10,15 @@ import psycopg
 import pytest
 from schema import shapes
 
-from idem.outbox.domain.states import KEY_TRANSITIONS, OUTBOX_TRANSITIONS, KeyState, OutboxStatus, pairs
+from idem.outbox.domain.states import (
+    BLOCKS_RETRY,
+    KEY_TRANSITIONS,
+    OUTBOX_TRANSITIONS,
+    KeyState,
+    OutboxStatus,
+    Reason,
+    pairs,
+)
 
 Connection = psycopg.Connection[Any]
 WHO = pytest.mark.parametrize("who", ["owner", "daemon"])
@@ -112,6 +120,13 @@ def test_hazard_50_an_intent_moves_as_its_key_does(rolled_back: Connection, role
     )  # fmt: skip
     of_keys = pairs(KEY_TRANSITIONS)
     assert succeeded == {(s, t) for s, t in of_keys if {s, t}.isdisjoint({None, KeyState.EXPIRED})}
+
+
+def test_the_database_knows_which_dead_letters_block_a_retry(rolled_back: Connection) -> None:
+    blocking = rolled_back.execute(
+        "SELECT array_agg(r) FROM unnest(%s::text[]) AS r WHERE idem.blocks_retry(r)", [list(Reason)]
+    ).fetchone()
+    assert blocking is not None and set(blocking[0]) == BLOCKS_RETRY
 
 
 @WHO

@@ -18,7 +18,7 @@ USES = ("compile", "search", "match", "fullmatch", "split", "findall", "finditer
 SEARCHES = frozenset({"search", "split", "findall", "finditer", "sub", "subn"})
 
 WRITTEN_BY_US = {
-    ("testing/bank/shape.py", "look.target"): "the author of a test writes it",
+    ("testing/bank/shape.py", "lookup.target"): "the author of a test writes it",
     ("outbox/config/schema_patterns.py", "text"): "compiled to see whether Python warns of it, and never run",
     ("testing/conformance/expectations.py", "pattern"): "a file of the kit holds it",
     ("testing/conformance/expectations.py", "NAMED[named]"): "the kit holds it",

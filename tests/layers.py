@@ -88,7 +88,14 @@ PLACES = {
 }
 TOGETHER = {"schema/test_foreign_locks.py", "schema/test_listed_rows.py", "schema/test_plans.py"}
 """Files that share a backlog of 100,000 rows: it is made once a worker."""
-FORBIDDEN = {"socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn"}
+FORBIDDEN = {
+    "socket.connect": "wire (or database: then it takes the fixture `server`, also through another)",
+    "socket.bind": "wire",
+    "subprocess.Popen": "process",
+    "os.fork": "process",
+    "os.posix_spawn": "process",
+}
+"""What no unit test does, and the layer of a test that does."""
 
 _pure: str | None = None
 
@@ -96,7 +103,8 @@ _pure: str | None = None
 def _guard(event: str, arguments: tuple[Any, ...]) -> None:
     if _pure is not None and event in FORBIDDEN:
         raise RuntimeError(
-            f"{_pure} is a unit test, and {event} leaves the process: mark it or move it (tests/layers.py)"
+            f"{_pure} is a unit test, and {event} leaves the process: it belongs to the layer {FORBIDDEN[event]}. Name "
+            "its folder or file in PLACES (tests/layers.py), or mark it: @pytest.mark.<layer>"
         )
 
 
@@ -157,8 +165,14 @@ def known() -> dict[str, list[str]]:
 
 @cache
 def _state(path: Path) -> str:
-    """The file as it is now: its path and its content."""
-    return f"{path.relative_to(TESTS)} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    """The file as it is now, with all that decides its layer: its path, its content, the rule and the fixtures."""
+    return f"{path.relative_to(TESTS)} {hashlib.sha256(_rule() + path.read_bytes()).hexdigest()[:16]}"
+
+
+@cache
+def _rule() -> bytes:
+    shared = (*TESTS.glob("*.py"), *TESTS.rglob("conftest.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted({*shared}))).digest()
 
 
 def remember(found: dict[Path, set[str]]) -> None:

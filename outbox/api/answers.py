@@ -10,7 +10,8 @@ from uuid import UUID
 from idem.outbox.accept.status import AtRest, Status
 from idem.outbox.domain import decisions, fingerprints
 from idem.outbox.domain.operation import Answer, OperationSpec
-from idem.outbox.http_server.problems import JSON, ProblemError, encoded, retry_after
+from idem.outbox.http_server.problems import JSON, ProblemError, retry_after
+from idem.outbox.values.json_bytes import encoded
 
 SOON: Final = 1.0
 OPERATORS_TIME: Final = 3600.0

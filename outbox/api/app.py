@@ -24,13 +24,14 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.problem_catalogue import PROBLEMS
 from idem.outbox.http_server import descriptors, problems
-from idem.outbox.http_server.problems import JSON, ProblemError, encoded
+from idem.outbox.http_server.problems import JSON, ProblemError
 from idem.outbox.http_server.side_server import metrics_page
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants.authentication import Callers
 from idem.outbox.tenants.limits import TenantLimits
 from idem.outbox.tenants.shares import UnderWay
 from idem.outbox.values import canonical
+from idem.outbox.values.json_bytes import encoded
 
 INTENTS: Final = re.compile(r"/v1/intents/([^/]+)")
 

@@ -34,7 +34,7 @@ from idem.outbox.domain.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.http_server.problems import JSON, ProblemError, encoded
+from idem.outbox.http_server.problems import JSON, ProblemError
 from idem.outbox.observe import telemetry
 from idem.outbox.operator import actions
 from idem.outbox.settle.expired_leases import sweep_of
@@ -42,6 +42,7 @@ from idem.outbox.tenants.authentication import Caller, Callers
 from idem.outbox.tenants.limits import TenantCounter, TenantLimits
 from idem.outbox.tenants.shares import RETRY_AFTER, UnderWay
 from idem.outbox.values.errors import OperatorRefused
+from idem.outbox.values.json_bytes import encoded
 
 
 @dataclass(eq=False, repr=False)

@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 
 from idem.outbox.api.answers import SHOWN_STATUS
 from idem.outbox.domain.states import KeyState
-from idem.outbox.http_server.problems import encoded
+from idem.outbox.values.json_bytes import encoded
 
 OLDEST: Final = UUID(int=0)
 NEWEST: Final = UUID(int=2**128 - 1)

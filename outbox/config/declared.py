@@ -1,6 +1,5 @@
 """Operations declared in idem.toml: their functions, made of templates and a JSON Schema."""
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from idem.outbox.providers.body_encoding import Encoding
 from idem.outbox.providers.template import Hole, Template
 from idem.outbox.values import json_pointer, storable
 from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_bytes import encoded
 from idem.outbox.values.json_pointer import MISSING
 
 JSON: Final = "application/json"
@@ -140,7 +140,7 @@ def _rendering(settings: AnswerTemplate | None) -> Callable[[FinalOutcome, str],
             "state": "completed",
         }
         scope = {**storable.fields(outcome.fields), template.OURS: ours}
-        return Answer(settings.status, _encoded(body.render(scope)), headers)
+        return Answer(settings.status, encoded(body.render(scope)), headers)
 
     return render
 
@@ -158,7 +158,7 @@ def _interim(settings: InterimTemplate | None) -> Callable[[Pending], Any] | Non
 
 
 def _succeeded(outcome: FinalOutcome, intent: str) -> Answer:
-    return Answer(201, _encoded(_fields(outcome, intent)), {"content-type": JSON})
+    return Answer(201, encoded(_fields(outcome, intent)), {"content-type": JSON})
 
 
 def _refused(outcome: FinalOutcome, intent: str) -> Answer:
@@ -173,7 +173,7 @@ def _refused(outcome: FinalOutcome, intent: str) -> Answer:
     }
     message = fields.get("message")
     problem["detail"] = message if isinstance(message, str) else "The provider decided against it, and did not say why."
-    return Answer(REFUSED.status, _encoded({**problem, **_fields(outcome, intent)}), {"content-type": MEDIA_TYPE})
+    return Answer(REFUSED.status, encoded({**problem, **_fields(outcome, intent)}), {"content-type": MEDIA_TYPE})
 
 
 def _fields(outcome: FinalOutcome, intent: str) -> Mapping[str, Any]:
@@ -183,8 +183,3 @@ def _fields(outcome: FinalOutcome, intent: str) -> Mapping[str, Any]:
         "provider_reference": outcome.reference,
         "result": storable.fields(outcome.fields),
     }
-
-
-def _encoded(value: Any) -> bytes:
-    # Not RFC 8785: it has no form for a provider's 64-bit ids, which must keep their digits.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")

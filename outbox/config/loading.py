@@ -48,10 +48,6 @@ class Configuration:
     database_url: str | None = field(repr=False, default=None)
     warnings: tuple[Finding, ...] = ()
 
-    def require_database_url(self) -> str:
-        """The URL of the database. Raises ConfigError where nothing names one."""
-        return _named(self.database_url)
-
 
 def load(
     path: Path | str | None = None,

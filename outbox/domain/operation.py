@@ -1,6 +1,5 @@
 """An operation: a named effect, how its request and its answer are built, and how long things may take."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.domain.outcomes import Pending, Refused, Succeeded
+from idem.outbox.values.json_bytes import encoded
 
 HOUR = 3600.0
 JSON_TYPE = "application/json"
@@ -27,17 +27,12 @@ class Answer:
         `headers` replace the default, which is `content-type: application/json` where there is a body. Raises
         ValueError and TypeError for what JSON does not have.
         """
-        kept = body if isinstance(body, bytes) else b"" if body is None else _encoded(body)
+        kept = body if isinstance(body, bytes) else b"" if body is None else encoded(body)
         object.__setattr__(self, "status", status)
         object.__setattr__(self, "body", kept)
         object.__setattr__(
             self, "headers", ({"content-type": JSON_TYPE} if body is not None else {}) if headers is None else headers
         )
-
-
-def _encoded(value: Any) -> bytes:
-    # Not RFC 8785: it has no form for a provider's 64-bit ids, which must keep their digits.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
 
 
 HEADERS_LIMIT = 8192

@@ -1,7 +1,6 @@
 """Problems as answers: `application/problem+json` (RFC 9457)."""
 
 import html
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -9,6 +8,7 @@ from uuid import UUID
 
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS, Problem
+from idem.outbox.values.json_bytes import encoded
 
 JSON: Final = "application/json"
 
@@ -63,11 +63,6 @@ class ProblemError(Exception):
 def retry_after(seconds: float) -> str:
     """`Retry-After` in its form of seconds (RFC 9110, 10.2.3): whole, at least 1."""
     return str(max(1, math.ceil(seconds)))
-
-
-def encoded(value: Any) -> bytes:
-    """JSON as the API sends it: UTF-8, without escapes of non-ASCII characters."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
 
 
 def page(problem: Problem) -> Answer:

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from idem.outbox.http_server.problems import JSON, encoded
+from idem.outbox.http_server.problems import JSON
 from idem.outbox.http_server.serving import listen, serve_on
 from idem.outbox.observe import daemon_events, metrics
 from idem.outbox.values.background_loop import BackgroundLoop
+from idem.outbox.values.json_bytes import encoded
 
 CONNECTIONS: Final = 32
 """Connections at once: those who ask here are a scraper and an orchestrator."""

@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 from idem.outbox.observe import telemetry
 from idem.outbox.observe.ages import OTHER, LaneAges, LaneLabels, set_gauges
 from idem.outbox.operator.listing import Record
+from idem.outbox.settle import doubted_rows
 
 INSTALLATION = """
 SELECT i.environment, current_database()::text AS database, i.created_at, statement_timestamp() AS now
@@ -46,10 +47,6 @@ SELECT n.provider, n.account, count(*) AS rows,
        extract(epoch FROM statement_timestamp() - min(p.stored_at))::float8 AS oldest
   FROM idem.proofs p JOIN idem.intents n ON n.id = p.intent_id
  GROUP BY n.provider, n.account ORDER BY n.provider, n.account
-"""
-DOUBTS = """
-SELECT count(*)::integer AS rows, extract(epoch FROM statement_timestamp() - min(d.listed_at))::float8 AS oldest
-  FROM idem.doubts d
 """
 # The last five minutes, by one index range per lane; and how many live workers have its breaker open.
 LANES = """
@@ -148,11 +145,12 @@ async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | N
 
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        listed = await doubted_rows.waiting(connection)
         return {
             "installation": next(iter(await all(INSTALLATION)), None),
             "outbox": await all(OUTBOX),
             "proofs": await all(PROOFS),
-            "doubts": (await all(DOUBTS))[0],
+            "doubts": {"rows": listed.rows, "oldest": listed.oldest if listed.rows else None},
             "lanes": await all(LANES),
             "unmatched": (await all(UNMATCHED))[0],
             "dead_letters": await all(DEAD_LETTERS),

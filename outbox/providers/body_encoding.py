@@ -1,12 +1,12 @@
 """The bytes of a body: compact JSON, or a form with nested members in brackets (`a[b]=c`, lists as `a[0]=c`)."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlencode
 
 import rfc8785
 
+from idem.outbox.values import json_bytes
 from idem.outbox.values.errors import Unrenderable
 
 Encoding: TypeAlias = Literal["json", "form"]
@@ -55,7 +55,7 @@ class _Room:
 
 def _json(content: Any) -> bytes:
     try:
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+        return json_bytes.encoded(content)
     except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
         raise Unrenderable(f"the body of the provider request is not JSON: {error}") from None
 

@@ -26,10 +26,11 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.webhook import WebhookReply
 from idem.outbox.http_server.body_memory import BodyMemory, Reservation
-from idem.outbox.http_server.problems import JSON, ProblemError, encoded
+from idem.outbox.http_server.problems import JSON, ProblemError
 from idem.outbox.observe import telemetry
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values.errors import WebhookRefused
+from idem.outbox.values.json_bytes import encoded
 from idem.reconciler.webhooks import ingest
 from idem.reconciler.webhooks.check_queue import checked
 from idem.reconciler.webhooks.delivery import Delivery, secrets_of

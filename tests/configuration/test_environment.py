@@ -106,7 +106,7 @@ def test_a_mistake_in_a_variable_names_the_variable(write: Path) -> None:
 def test_the_database_url_may_hold_a_password_in_the_environment_only(write: Path) -> None:
     env = {"BANK_TOKEN": "t", "IDEM_DATABASE_URL": "postgresql://a:s3cret@h/d"}
     configuration = load(write, env)
-    assert configuration.require_database_url() == env["IDEM_DATABASE_URL"]
+    assert configuration.database_url == env["IDEM_DATABASE_URL"]
     assert "s3cret" not in repr(configuration)
     findings = explain(write, {**env, "IDEM_DATABASE_URL": "mysql://a:s3cret@h/d"})
     assert [finding.where for finding in findings] == ["IDEM_DATABASE_URL"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.errors import ConfigError
-from idem.outbox.config import explain, load
+from idem.outbox.config import database_address, explain, load
 
 PROVIDER = f"""
 [providers.bank]
@@ -48,7 +48,7 @@ def test_the_sound_one(write: Path) -> None:
     assert found(write, SOUND) == {}
     assert load(write, {}).database_url is None
     with pytest.raises(ConfigError, match="IDEM_DATABASE_URL"):
-        load(write, {}).require_database_url()
+        database_address(write, {})
 
 
 MISTAKES = [

@@ -178,7 +178,7 @@ def test_every_section_has_its_variables() -> None:
         "IDEM_ENVIRONMENT",
         "IDEM_WORKER_POLL",
         "IDEM_SWEEPER_TOMBSTONE_TTL",
-        "IDEM_RECONCILER_LOOKUP_SHARE",
+        "IDEM_RECONCILER_SLOT_SHARE",
     } <= set(known)
 
 

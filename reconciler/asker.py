@@ -24,7 +24,7 @@ from idem.outbox.observe import telemetry
 from idem.outbox.providers.errors import REQUEST
 from idem.outbox.settle import decide
 from idem.outbox.values import clock
-from idem.outbox.worker.sent_as import Sender
+from idem.outbox.worker.sender import Sender
 from idem.reconciler import attempts, strategies, verdict
 from idem.reconciler.control_question import ControlQuestion, Doubt, not_trusted
 from idem.reconciler.lookup_claim import LookupClaim

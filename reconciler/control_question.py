@@ -20,7 +20,7 @@ from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, LookupOutcome, Seen
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers.key_locations import of_path, places
-from idem.outbox.worker.sent_as import CANCEL, CREDENTIALS, LOOKUPS, Sender, who
+from idem.outbox.worker.sender import CANCEL, CREDENTIALS, LOOKUPS, Sender, who
 from idem.reconciler.lookup_claim import LookupClaim
 
 GOOD_FOR = 60.0

@@ -13,8 +13,8 @@ from idem.outbox.daemon.schedule import Over, Passes, never
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.settle.change_pages import walk
 from idem.outbox.settle.expired_leases import sweep_expired
-from idem.outbox.settle.pages import walk
 from idem.reconciler import due, exhausted, stored
 from idem.reconciler.lane import LaneReconciler, ReconcilerContext
 from idem.reconciler.webhooks import retries

@@ -14,8 +14,8 @@ from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
+from idem.outbox.settle.change_pages import Place, change_page
 from idem.outbox.settle.locked_rows import LockedRow
-from idem.outbox.settle.pages import Place, change_page
 
 # In the order of the lane's own index. The status of an awaiting row, whose look-ups are polls, is checked in the CASE.
 USED_UP = """

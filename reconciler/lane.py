@@ -14,11 +14,11 @@ from idem.outbox.domain.sending import StillSending
 from idem.outbox.domain.terms import Terms
 from idem.outbox.observe import telemetry
 from idem.outbox.providers import tracing
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.values import clock
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import new_token
-from idem.outbox.worker.sent_as import Sender
+from idem.outbox.worker.sender import Sender
 from idem.reconciler import due, settling, strategies
 from idem.reconciler.asker import Asker
 from idem.reconciler.control_question import ControlQuestion

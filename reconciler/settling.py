@@ -12,11 +12,11 @@ from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.locked_rows import LockedRow
 from idem.outbox.settle.proofs import apply, change_one
 from idem.outbox.settle.record import note
-from idem.outbox.settle.rendering import Renderer
-from idem.reconciler import policy, verdict
+from idem.reconciler import standing_orders, verdict
 from idem.reconciler.asker import Answered
 from idem.reconciler.lookup_claim import LookupClaim
 
@@ -38,7 +38,7 @@ async def settle(
         evidence = dataclasses.replace(evidence, details={"tried": list(found.tried)})
     proof: StoredProof | None = None
     letters: tuple[DeadLetter, ...] = ()
-    ordered = policy.Ordered()
+    ordered = standing_orders.Ordered()
     match lookup:
         case Succeeded() | Refused() | Pending():
             rendered = await renderer.render(terms.operation, lookup, claim.row.intent_id)
@@ -47,7 +47,7 @@ async def settle(
             )
             letters = (rendered.letter,) if rendered.letter else ()
         case Absent() | CouldNotAsk():
-            ordered = await policy.ready(renderer, claim, terms, asked=found is not None)
+            ordered = await standing_orders.ready(renderer, claim, terms, asked=found is not None)
         case _ as unlisted:
             assert_never(unlisted)
     if proof is not None:
@@ -87,7 +87,7 @@ async def settle(
             change = verdict.after_lookup(row, lookup, evidence, terms, sent=found.sent)
         else:
             raise AssertionError("a proof was handled earlier")
-        change = policy.carried_out(change, row, terms, ordered)
+        change = standing_orders.carried_out(change, row, terms, ordered)
         change = dataclasses.replace(change, key_burned=row.key_burned, server_error=row.server_error)
         return decide.fold(change, row, None, held.stored, terms)
 
@@ -101,6 +101,8 @@ async def settle(
             await note(connection, claim.row.id, evidence, kind=f"{how}_lost", token=claim.row.token, attempt=attempt)
             return "lost", None
     if written.status is not claim.row.status:
-        by = written.evidence.source if written.evidence.source == policy.SOURCE else how if proof else "absent"
+        by = (
+            written.evidence.source if written.evidence.source == standing_orders.SOURCE else how if proof else "absent"
+        )
         telemetry.settled(claim.row.intent_id, by, str(written.state))
     return "settled" if written.status is not claim.row.status else "kept", written

@@ -14,8 +14,8 @@ from psycopg import AsyncConnection
 
 from idem.outbox.observe import after_commit
 from idem.outbox.observe.after_commit import Moved
+from idem.outbox.settle.change_pages import Place
 from idem.outbox.settle.doubted_rows import O_IS_LISTED
-from idem.outbox.settle.pages import Place
 from idem.outbox.settle.record import noted
 
 AT_REST = """

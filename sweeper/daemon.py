@@ -21,13 +21,13 @@ from idem.outbox.observe import daemon_events, telemetry
 from idem.outbox.operator import ages
 from idem.outbox.recovery.quarantine import work_off
 from idem.outbox.settle import clock_ahead
+from idem.outbox.settle.change_pages import Place
 from idem.outbox.settle.expired_leases import sweep_expired
-from idem.outbox.settle.pages import Place
 from idem.sweeper.doubted import end_doubted
 from idem.sweeper.history import HistoryWalk
 from idem.sweeper.retention_steps import Retention, RetentionStep
 from idem.sweeper.too_old import hold_too_old
-from idem.sweeper.unserved import end_redrives, report_unasked
+from idem.sweeper.unasked import end_redrives, report_unasked
 
 UNATTENDED_INTERVAL = 60.0
 """Seconds between two polls for rows that no daemon serves."""

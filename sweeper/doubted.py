@@ -12,8 +12,8 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.settle import decide, replay_window
+from idem.outbox.settle.change_pages import Place, change_page
 from idem.outbox.settle.locked_rows import LockedRow
-from idem.outbox.settle.pages import Place, change_page
 
 NOT_SENT_YET = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
 

@@ -10,11 +10,11 @@ from psycopg import AsyncConnection
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.settle.pages import Place
+from idem.outbox.settle.change_pages import Place
 from idem.sweeper import history, records, tenant_counts
 from idem.sweeper.abandoned import leave
+from idem.sweeper.expired_keys import prune_keys
 from idem.sweeper.history import HistoryWalk
-from idem.sweeper.retention import prune_keys
 
 DAY = 86400.0
 

@@ -32,7 +32,7 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import ById, ByKey, ByReference, Lookup
 from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.tenants import tokens
 from idem.outbox.values import json_pointer
 from idem.outbox.worker import worker

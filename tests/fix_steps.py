@@ -16,7 +16,7 @@ from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Outcome, Pending, Proof, Refused, Seen, Succeeded, name
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import proofs, results
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims

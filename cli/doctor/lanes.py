@@ -8,7 +8,7 @@ from idem.cli.doctor.findings import CheckResult, Findings, error, ok, warning
 from idem.outbox.calls.breaker import CONFIG_LIMIT
 from idem.outbox.operator.ages import SILENT
 from idem.outbox.values.plural import several
-from idem.outbox.worker.sent_as import SENT_BY_OTHERS
+from idem.outbox.worker.sender import SENT_BY_OTHERS
 
 SAMPLE = 500
 """How many queued rows with an earlier attempt to read."""

@@ -165,7 +165,7 @@ async def _do(
 ) -> dict[str, Any]:
     from idem.outbox.domain.states import Reason
     from idem.outbox.operator import actions, dead_letters
-    from idem.outbox.settle.rendering import Renderer
+    from idem.outbox.settle.answer_rendering import Renderer
 
     letter_id, seen = case.letter["id"], case.letter["seen"]
     words: dict[str, Any] = {"by": by, "reason": options.reason}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from idem.application.app import Idem
     from idem.outbox.database.pool import Database
     from idem.outbox.inline import InlineRuns
-    from idem.outbox.settle.rendering import Renderer
+    from idem.outbox.settle.answer_rendering import Renderer
 
 Result = TypeVar("Result")
 CONNECTIONS: Final = 4
@@ -208,7 +208,7 @@ class ApplicationLoop(BackgroundLoop):
 
     async def _take(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
         if self._renderer is None:
-            from idem.outbox.settle.rendering import Renderer
+            from idem.outbox.settle.answer_rendering import Renderer
 
             self._renderer = Renderer()
         from idem.reconciler.webhooks import embedded

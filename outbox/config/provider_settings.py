@@ -25,7 +25,7 @@ from idem.outbox.domain.contract import (
 )
 from idem.outbox.domain.limits import Limits
 from idem.outbox.domain.provider import Provider
-from idem.outbox.providers.account_check import AccountCheck
+from idem.outbox.providers.account_rule import AccountCheck
 from idem.outbox.providers.body_encoding import Encoding
 from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.contract_checks import completed

@@ -17,7 +17,7 @@ from idem.outbox.inline.begin import Begun
 from idem.outbox.inline.renewal import renew
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import results
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.results import Report, ResultFate
 from idem.outbox.values import clock
 from idem.outbox.values.backoff import backoff

@@ -25,7 +25,7 @@ from idem.outbox.inline.renewal import interval
 from idem.outbox.inline.run import InlineRun, RunContext
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import results
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.results import Report
 from idem.outbox.values.backoff import backoff
 from idem.outbox.values.durations import text

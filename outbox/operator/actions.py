@@ -25,8 +25,8 @@ from idem.outbox.operator import dead_letters, guards, locking
 from idem.outbox.operator.confirmation import Confirmed, said
 from idem.outbox.operator.snapshot import Snapshot
 from idem.outbox.settle import decide, key_rotation, proofs
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.gate import write
-from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values.errors import OperatorRefused
 
 SOURCE: Final = "operator"

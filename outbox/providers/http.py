@@ -11,7 +11,7 @@ from idem.outbox.domain.provider import Page, Question
 from idem.outbox.domain.webhook import Event, Webhook
 from idem.outbox.providers import events, outcome_rules, request_parts
 from idem.outbox.providers import response as document
-from idem.outbox.providers.account_check import AccountCheck
+from idem.outbox.providers.account_rule import AccountCheck
 from idem.outbox.providers.body_encoding import MEDIA_TYPES, Encoding, encoded
 from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.deployment_tag import DeploymentTag

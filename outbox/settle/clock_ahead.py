@@ -13,8 +13,8 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from idem.outbox.observe import after_commit
+from idem.outbox.settle.change_pages import Place
 from idem.outbox.settle.doubted_rows import O_IS_LISTED
-from idem.outbox.settle.pages import Place
 from idem.outbox.settle.record import noted
 
 NEVER = "timestamptz '9999-01-01 00:00+00'"

@@ -11,8 +11,8 @@ from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.transition import Change
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
+from idem.outbox.settle.change_pages import Make, Place, change_page
 from idem.outbox.settle.locked_rows import LockedRow
-from idem.outbox.settle.pages import Make, Place, change_page
 
 EXPIRED = """
 SELECT c.id, c.claimed_until

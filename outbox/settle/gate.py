@@ -2,7 +2,7 @@
 
 Beside it, each writes its own state: accept, the completion of a local operation, the begin of an inline call and the
 client's retry (SQL functions), the claim (`worker.claim`), and the expiry of keys with the rows at rest that go with
-them (`sweeper.retention`, `sweeper.abandoned`).
+them (`sweeper.expired_keys`, `sweeper.abandoned`).
 
 Every write names the row, its claim token and its attempt, and says which rows it did not find as it expected them.
 Lock order everywhere: outbox (by id), key, intent, dead letter.

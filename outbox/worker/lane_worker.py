@@ -21,16 +21,16 @@ from idem.outbox.domain.terms import Terms
 from idem.outbox.observe import telemetry
 from idem.outbox.providers import tracing
 from idem.outbox.settle import replay_window
-from idem.outbox.settle.rendering import Renderer
-from idem.outbox.settle.result_writer import Settler
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.results import Report
+from idem.outbox.settle.settler import Settler
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.claim_gate import ClaimGate, ClaimPlan
 from idem.outbox.worker.probe import Probe
-from idem.outbox.worker.sent_as import SENT_BY_OTHERS, Sender
+from idem.outbox.worker.sender import SENT_BY_OTHERS, Sender
 
 OTHERS_WAIT = 60.0
 """Seconds until a row is claimed again that other credentials may have sent."""

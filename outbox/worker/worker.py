@@ -18,8 +18,8 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.handlers.fan_out import keep_expanding
-from idem.outbox.settle.rendering import Renderer
-from idem.outbox.settle.result_writer import Settler
+from idem.outbox.settle.answer_rendering import Renderer
+from idem.outbox.settle.settler import Settler
 from idem.outbox.values import clock
 from idem.outbox.worker.freezing import Freezer
 from idem.outbox.worker.lane_worker import LaneWorker, WorkerContext

@@ -25,8 +25,8 @@ from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import telemetry
 from idem.outbox.operator import pause
 from idem.outbox.settle import key_rotation
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.proofs import apply
-from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
 from idem.outbox.values.errors import ConfigError, Unrenderable
 from idem.reconciler.ledger import calls, compare, discrepancies

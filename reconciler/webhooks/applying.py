@@ -15,9 +15,9 @@ from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import DeadLetter, Evidence
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import key_rotation, later_facts
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.proofs import apply, store
 from idem.outbox.settle.record import note
-from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values.errors import ConfigError
 from idem.reconciler.webhooks import hints
 from idem.reconciler.webhooks.delivery import Delivery

@@ -13,7 +13,7 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.http_server.body_memory import BodyMemory, Reservation, full
 from idem.outbox.http_server.problems import ProblemError
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.reconciler.webhooks import endpoint
 from idem.reconciler.webhooks.check_queue import checked
 from idem.reconciler.webhooks.ingest import ingest

@@ -28,7 +28,7 @@ from idem.outbox.domain.webhook import WebhookReply
 from idem.outbox.http_server.body_memory import BodyMemory, Reservation
 from idem.outbox.http_server.problems import JSON, ProblemError
 from idem.outbox.observe import telemetry
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.values.errors import WebhookRefused
 from idem.outbox.values.json_bytes import encoded
 from idem.reconciler.webhooks import ingest

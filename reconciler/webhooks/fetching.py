@@ -19,8 +19,8 @@ from idem.outbox.domain.transition import DeadLetter, Evidence
 from idem.outbox.domain.webhook import Event
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.providers import tracing
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.record import note
-from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
 from idem.reconciler.pump import Pump
 from idem.reconciler.webhooks import applying, fetch_claim, hints, waiting_events

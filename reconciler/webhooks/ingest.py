@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from idem.outbox.database.pool import Database, is_true
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.observe import after_commit, telemetry
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.values import storable
 from idem.reconciler.webhooks import applying, hints, waiting_events
 from idem.reconciler.webhooks.applying import EventFate, Ready

@@ -8,7 +8,7 @@ from idem.outbox.database.pool import AWAY, REFUSED, Database, records
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.webhook import Event
 from idem.outbox.observe import after_commit, daemon_events, telemetry
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.reconciler.webhooks import applying, unmatched, waiting_events
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.ingest import FIRST_TRY, decide, due_again

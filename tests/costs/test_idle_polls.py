@@ -16,7 +16,7 @@ from idem.outbox.worker import claim
 from idem.reconciler import due, stored
 from idem.sweeper.doubted import end_doubted
 from idem.sweeper.too_old import hold_too_old
-from idem.sweeper.unserved import end_redrives
+from idem.sweeper.unasked import end_redrives
 
 Poll = Callable[[AsyncConnection[Any], Spine], Awaitable[object]]
 

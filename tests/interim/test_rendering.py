@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from idem.outbox.domain.completion import completes_when, is_open, meaning
 from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.outcomes import Proof
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outcomes import Pending, Refused, Succeeded
 
 WORKING = Pending("pay_1", "requires_action", {"next": 1})

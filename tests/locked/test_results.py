@@ -10,8 +10,8 @@ from fix_steps import claim, report
 from fix_waiting import until
 from locked.sessions import holding
 
-from idem.outbox.settle.result_writer import Settler
 from idem.outbox.settle.results import Report
+from idem.outbox.settle.settler import Settler
 from idem.outcomes import NotExecuted, Outcome, Succeeded
 
 ENTRY = "INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%(i)s, 'conflict')"

@@ -12,8 +12,8 @@ from fix_steps import claim, claim_due, claim_one, prove, report, settle
 from idem.decisions import InProgress, Retrying
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle import decide
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.proofs import change_one
-from idem.outbox.settle.rendering import Renderer
 from idem.outbox.worker.lane_worker import InFlight
 from idem.outcomes import Absent, Ambiguous, Refused, Succeeded
 from idem.reconciler import asker, settling, stored

@@ -85,9 +85,9 @@ def test_what_may_wait_is_there() -> None:
 
 
 BATCHES: Final = (
-    "gate.WRITE", "claim.CLAIM", "due.CLAIM_DUE", "due.HASTEN_LANE", "quiet_time.RAISE_QUIET", "pages.LOCK",
-    "retention.ROWS_AT_REST",
-    "retention.EXPIRE", "retention.DELETE_TOMBSTONES", "tenant_counts.LOCK_COUNTS", "stored.DUE_REDRIVES",
+    "gate.WRITE", "claim.CLAIM", "due.CLAIM_DUE", "due.HASTEN_LANE", "quiet_time.RAISE_QUIET", "change_pages.LOCK",
+    "expired_keys.ROWS_AT_REST",
+    "expired_keys.EXPIRE", "expired_keys.DELETE_TOMBSTONES", "tenant_counts.LOCK_COUNTS", "stored.DUE_REDRIVES",
     "retries.CLAIM_EVENTS",
     "fetch_claim.CLAIM_HINTS", "unfrozen.PICK", "queue.FIND", "queue.EXPAND", "queue.REGISTER",
     "history.DELETE_EVIDENCE",

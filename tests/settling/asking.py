@@ -7,7 +7,7 @@ from fix_steps import claim_due_row, lane
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.worker.account_check import AccountWatch
-from idem.outbox.worker.sent_as import Sender
+from idem.outbox.worker.sender import Sender
 from idem.reconciler.asker import Asker
 from idem.reconciler.control_question import ControlQuestion
 from idem.reconciler.lookup_claim import LookupClaim

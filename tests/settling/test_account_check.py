@@ -29,7 +29,7 @@ from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import ProviderRequest, Response
 from idem.outbox.operator.pause import pause, resume
-from idem.outbox.providers.account_check import AccountCheck
+from idem.outbox.providers.account_rule import AccountCheck
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.values import clock

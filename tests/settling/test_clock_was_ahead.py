@@ -16,7 +16,7 @@ from settling.shop import asked, sends, serve, use
 from idem.errors import OperatorRefused
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.settle import clock_ahead
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.reconciler import due, settling
 from idem.testing.bank import BankAccount as BankAccount
 

@@ -14,8 +14,8 @@ from fix_spine import operation
 from idem import Answer
 from idem.outbox.domain.operation import Final, OperationSpec
 from idem.outbox.domain.states import Reason
-from idem.outbox.settle import rendering
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle import answer_rendering
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outcomes import Succeeded
 
 GOOD = Answer(201, b"good")
@@ -42,7 +42,7 @@ async def test_hanging_code_costs_no_other_operation_its_answer() -> None:
 
 async def test_the_time_of_others_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty results at once, each of whose answers takes a quarter of the limit: all get their own."""
-    monkeypatch.setattr(rendering, "TIME_LIMIT", 0.4)
+    monkeypatch.setattr(answer_rendering, "TIME_LIMIT", 0.4)
     nap = threading.Event()
 
     def slowly(*_: Any) -> Answer:
@@ -71,7 +71,7 @@ HANGS = """
 import asyncio, threading
 from uuid import uuid4
 from fix_spine import operation
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.domain.outcomes import Succeeded
 
 async def main():

@@ -17,7 +17,7 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.domain.contract import CancelRule, Response
-from idem.outbox.providers.account_check import AccountCheck
+from idem.outbox.providers.account_rule import AccountCheck
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.values import clock

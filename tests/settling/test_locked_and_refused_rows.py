@@ -19,7 +19,7 @@ from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import proofs
 from idem.outbox.settle import results as reports
-from idem.outbox.settle.result_writer import Settler
+from idem.outbox.settle.settler import Settler
 from idem.outbox.worker.claim import Claim
 from idem.outcomes import Ambiguous, NotExecuted, Pending, Succeeded
 from idem.reconciler import stored as stored_work

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.settle import pages
+from idem.outbox.settle import change_pages
 from idem.sweeper.daemon import CHANGES, Sweeper, SweepResult
 
 QUICK = with_constants(SweeperSettings(interval=0.1), retention_interval=0.2)
@@ -69,7 +69,7 @@ async def test_passes_never_overlap_and_a_long_one_is_followed_promptly(rows: An
     at_once, most, passes = 0, 0, 0
     sweeper = rows.sweeper(SweeperSettings(interval=0.5))
 
-    async def long_page(*_: Any, place: pages.Place, **how: Any) -> list[Any]:
+    async def long_page(*_: Any, place: change_pages.Place, **how: Any) -> list[Any]:
         nonlocal at_once, most, passes
         at_once += 1
         passes += 1
@@ -90,14 +90,14 @@ async def test_a_stop_finishes_the_pass_that_runs(rows: Any, monkeypatch: Any) -
     """SIGTERM in the middle of a batch: it is committed, not torn."""
     await rows.claimed(10)
     began, go_on = asyncio.Event(), asyncio.Event()
-    write = pages.write
+    write = change_pages.write
 
     async def waits(*arguments: Any) -> Any:
         began.set()
         await go_on.wait()
         return await write(*arguments)
 
-    monkeypatch.setattr(pages, "write", waits)
+    monkeypatch.setattr(change_pages, "write", waits)
     async with running(rows.sweeper(QUICK)) as stop:
         await began.wait()
         stop.set()

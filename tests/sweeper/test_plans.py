@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from schema.explained import nodes
 
-from idem.outbox.settle import expired_leases, pages
-from idem.sweeper import abandoned, history, records, retention, too_old, unserved
+from idem.outbox.settle import change_pages, expired_leases
+from idem.sweeper import abandoned, expired_keys, history, records, too_old, unasked
 
 N = 100_000
 SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
@@ -17,7 +17,7 @@ OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events", 
 PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "AT_REST")
 STATEMENTS = {
     name: getattr(module, name)
-    for module in (expired_leases, too_old, unserved, pages, retention, history, abandoned, records)
+    for module in (expired_leases, too_old, unasked, change_pages, expired_keys, history, abandoned, records)
     for name, value in vars(module).items()
     if name.isupper() and isinstance(value, str) and re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", value)
 }

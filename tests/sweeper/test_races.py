@@ -16,13 +16,13 @@ from psycopg import AsyncConnection
 from idem.decisions import Accepted, Expired, InProgress, Retrying
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outcomes import Seen
-from idem.outbox.settle import decide, gate, pages
+from idem.outbox.settle import change_pages, decide, gate
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.settle.results import Report
 from idem.outbox.settle.results import settle as settle_reports
 from idem.outcomes import Succeeded
-from idem.sweeper.retention import prune_keys
+from idem.sweeper.expired_keys import prune_keys
 
 ROUNDS = 150
 DONE = """
@@ -92,14 +92,14 @@ async def test_a_sweeper_that_stood_still_after_its_look_changes_nothing(rows: A
     """IB-009: the worker completes between the sweeper's look and its lock, and between its decision and its write."""
     (intent,) = await rows.claimed()
     looked, go_on = asyncio.Event(), asyncio.Event()
-    change = pages._change
+    change = change_pages._change
 
     async def stands_still(*arguments: Any) -> Any:
         looked.set()
         await go_on.wait()
         return await change(*arguments)
 
-    monkeypatch.setattr(pages, "_change", stands_still)
+    monkeypatch.setattr(change_pages, "_change", stands_still)
     async with rows.database.connection() as worker, rows.database.connection() as other:
         row = await read(worker, rows, intent)
         sweeping = asyncio.create_task(sweep_expired(other, rows.known, batch=10))
@@ -129,12 +129,12 @@ import asyncio, sys
 from fix_settings import with_constants
 from fix_spine import catalogue
 from idem.outbox.database.pool import Database
-from idem.outbox.settle import pages
+from idem.outbox.settle import change_pages
 from idem.outbox.config.settings import SweeperSettings
 from idem.sweeper.daemon import Sweeper
 
 batches = 0
-write = pages.write
+write = change_pages.write
 
 async def dies_in_the_second_batch(connection, changes):
     global batches
@@ -146,7 +146,7 @@ async def dies_in_the_second_batch(connection, changes):
     return written
 
 async def main():
-    pages.write = dies_in_the_second_batch
+    change_pages.write = dies_in_the_second_batch
     database = Database(sys.argv[1], name="killed")
     await database.open()
     await Sweeper(database, catalogue("http://127.0.0.1:9"), with_constants(SweeperSettings(), batch=20)).run_once()

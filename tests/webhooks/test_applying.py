@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from idem.decisions import Accepted, Decision, Retrying
 from idem.errors import WebhookRefused
 from idem.outbox.domain.contract import KeyRule, LookupRule
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 from idem.reconciler.webhooks.delivery import verified
 from idem.reconciler.webhooks.ingest import ingest

@@ -25,7 +25,7 @@ from idem.outbox.config.http_settings import EndpointSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.webhook import Signed, Webhook
 from idem.outbox.providers.schemes.standard import StandardWebhooks
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.reconciler.webhooks import embedded
 from idem.reconciler.webhooks.check_queue import WAITING
 

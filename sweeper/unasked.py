@@ -14,8 +14,8 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
+from idem.outbox.settle.change_pages import Place, change_page
 from idem.outbox.settle.locked_rows import LockedRow
-from idem.outbox.settle.pages import Place, change_page
 
 UNASKED: Final = 86400.0
 """Seconds after which a look that is due and was not made is told to an operator."""

@@ -14,7 +14,7 @@ from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
-from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.answer_rendering import Renderer
 from idem.reconciler.lookup_claim import LookupClaim
 from idem.reconciler.verdict import EDGE, quiet_left
 

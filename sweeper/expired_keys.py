@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.observe import after_commit
 from idem.outbox.observe.after_commit import Moved
-from idem.outbox.settle.pages import Place
+from idem.outbox.settle.change_pages import Place
 from idem.outbox.settle.record import noted
 from idem.sweeper.abandoned import leave_with_key
 from idem.sweeper.tenant_counts import hold_counts, subtract

@@ -49,7 +49,7 @@ async def open_entries(
             return None
         details = {"lookups": row.lookups, "absences": row.absences, "why": "no look-up of the schedule is left"}
         letter = DeadLetter(Reason.RECONCILE_EXHAUSTED, details)
-        return decide.reported(row, Evidence("reconciler", "schedule_used_up"), terms, letter)
+        return decide.with_dead_letter(row, Evidence("reconciler", "schedule_used_up"), terms, letter)
 
     values = {
         "provider": lane.provider, "account": lane.account, "length": len(schedule),

@@ -77,7 +77,7 @@ async def settle(
             change = verdict.after_lookup(row, CouldNotAsk(), evidence, terms, sent=found.sent)
             change = verdict.explained(verdict.answered(change, row, terms), why)
         elif isinstance(lookup, Absent) and how == "cancel":
-            change = verdict.cancelled(row, evidence, terms)
+            change = verdict.voided_at_provider(row, evidence, terms)
             if any(verdict.outlasts(p) for p in held.stored):
                 change = verdict.contradicted(row, held.stored, evidence, terms)
             if held.stored:

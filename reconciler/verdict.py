@@ -111,7 +111,7 @@ def _quiet_in(row: OutboxRow, change: Change, terms: Terms) -> float | None:
     return left if left > EDGE else None
 
 
-def cancelled(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
+def voided_at_provider(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
     """The provider says that nothing stands under the key, or will: proven not executed at once.
 
     Whether it was asked late enough stood in the statement that began the cancel; the key is burned since then. Never

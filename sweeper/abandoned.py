@@ -18,7 +18,7 @@ from idem.outbox.settle.change_pages import Place
 from idem.outbox.settle.doubted_rows import O_IS_LISTED
 from idem.outbox.settle.record import noted
 
-AT_REST = """
+ABANDONED = """
 SELECT o.id, o.status_since
   FROM idem.outbox o
  WHERE o.status = 'held' AND o.status_since <= statement_timestamp() - make_interval(secs => %(ttl)s)
@@ -28,11 +28,11 @@ SELECT o.id, o.status_since
 """
 # A key that is refused for ever keeps its tombstone for ever: its row leaves when another tombstone would go. Steps
 # that were done before this one, lost commits, a stored proof or an open entry: each still waits for something.
-_LEFT = noted(
-    "sweeper", "left", "due d JOIN gone g USING (id)",
+_NOTED = noted(
+    "sweeper", "deleted", "due d JOIN gone g USING (id)",
     intent_id="d.intent_id", outbox_id="d.id", step="d.step", attempt="d.attempt", from_status="'held'",
 )  # fmt: skip
-LEAVE = f"""
+DELETE_ROWS = f"""
 WITH due AS MATERIALIZED (
     SELECT o.ctid AS place, o.id, o.intent_id, o.step, o.attempt
       FROM idem.outbox o
@@ -54,14 +54,14 @@ WITH due AS MATERIALIZED (
     DELETE FROM idem.outbox o WHERE o.ctid = ANY (ARRAY(SELECT d.place FROM due d))
     RETURNING o.id, o.intent_id, o.provider, o.account
 ), seen AS (
-    {_LEFT}
+    {_NOTED}
 )
 SELECT n.tenant_id, n.operation, n.idempotency_key, n.id, n.state, g.provider, g.account
   FROM gone g JOIN idem.intents n ON n.id = g.intent_id
 """  # noqa: S608
 
 
-async def leave(
+async def delete_rows(
     connection: AsyncConnection[Any], *, batch: int, tombstone_ttl: float, place: Place | None = None
 ) -> int:
     """Take the rows out of the next `batch` rows at rest whose key expired `tombstone_ttl` seconds ago; how many.
@@ -70,30 +70,42 @@ async def leave(
     """
     place = place or Place()
     wanted = place.parameters(batch) | {"ttl": tombstone_ttl}
-    picked = await (await connection.execute(AT_REST, wanted)).fetchall()
+    picked = await (await connection.execute(ABANDONED, wanted)).fetchall()
     place.move(picked, batch)
-    return await _leave(connection, [record[0] for record in picked], tombstone_ttl)
+    return await _delete(connection, [record[0] for record in picked], tombstone_ttl)
 
 
 ROWS_OF = "SELECT o.id FROM idem.outbox o WHERE o.intent_id = ANY (%(intents)s)"
 
 
-async def leave_with_key(connection: AsyncConnection[Any], intents: Sequence[UUID], tombstone_ttl: float) -> int:
+async def delete_rows_of(connection: AsyncConnection[Any], intents: Sequence[UUID], tombstone_ttl: float) -> int:
     """Take the rows out of intents whose tombstones have gone just now; how many. The walk finds what this leaves."""
     if not intents:
         return 0
     picked = await (await connection.execute(ROWS_OF, {"intents": list(intents)})).fetchall()
-    return await _leave(connection, [record[0] for record in picked], tombstone_ttl)
+    return await _delete(connection, [record[0] for record in picked], tombstone_ttl)
 
 
-async def _leave(connection: AsyncConnection[Any], ids: list[UUID], tombstone_ttl: float) -> int:
+async def _delete(connection: AsyncConnection[Any], ids: list[UUID], tombstone_ttl: float) -> int:
     if not ids:
         return 0
     async with after_commit.transaction(connection):
-        gone = await (await connection.execute(LEAVE, {"ids": ids, "ttl": tombstone_ttl})).fetchall()
+        gone = await (await connection.execute(DELETE_ROWS, {"ids": ids, "ttl": tombstone_ttl})).fetchall()
         for tenant, operation, key, intent, state, provider, account in gone:
             left = Moved(
-                tenant, operation, key, intent, None, "sweeper", "left", state, state, "held", None, provider, account
+                tenant,
+                operation,
+                key,
+                intent,
+                None,
+                "sweeper",
+                "deleted",
+                state,
+                state,
+                "held",
+                None,
+                provider,
+                account,
             )
             after_commit.emit(connection, partial(after_commit.moved, left))
     return len(gone)

@@ -29,7 +29,7 @@ from idem.sweeper.retention_steps import Retention, RetentionStep
 from idem.sweeper.too_old import hold_too_old
 from idem.sweeper.unasked import end_redrives, report_unasked
 
-UNATTENDED_INTERVAL = 60.0
+UNASKED_INTERVAL = 60.0
 """Seconds between two polls for rows that no daemon serves."""
 
 RARELY = 5
@@ -47,8 +47,9 @@ class SweepResult:
     `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
     made in time. `doubted`: rows that lost commits may have sent: listed ones that are doubted now, and those that may
     not be sent any more. `sent_ahead`: rows whose first send lies ahead of the database's clock, so that their true
-    time is not known. `unattended`: rows that no daemon serves, each with a dead letter. `expired`: keys that lost
-    their answer. `deleted`: tombstones. `left`: rows at rest whose key has expired. The others are rows of history.
+    time is not known. `unasked`: rows that no reconciler has asked about for a day, each with a dead letter.
+    `expired`: keys that lost their answer. `deleted`: tombstones. `abandoned`: rows at rest whose key has expired. The
+    others are rows of history.
     """
 
     swept: int = 0
@@ -57,12 +58,12 @@ class SweepResult:
     settled: int = 0
     held: int = 0
     too_old: int = 0
-    unattended: int = 0
+    unasked: int = 0
     doubted: int = 0
     sent_ahead: int = 0
     expired: int = 0
     deleted: int = 0
-    left: int = 0
+    abandoned: int = 0
     evidence: int = 0
     events: int = 0
     requests: int = 0
@@ -82,7 +83,7 @@ CHANGES: Final[dict[str, tuple[str, Callable[..., Awaitable[list[Change]]]]]] = 
     "doubted": ("doubted", end_doubted),
     "queue": ("too_old", hold_too_old),
     "redrives": ("too_old", end_redrives),
-    "unattended": ("unattended", report_unasked),
+    "unasked": ("unasked", report_unasked),
 }
 """The rows that the sweeper changes, by kind: their count in `SweepResult`, and what changes a page of them."""
 
@@ -108,7 +109,7 @@ class Sweeper:
         done: Counter[str] = Counter()
         more = await self._change("leases", done, until)
         more |= await self._doubt(done, until)
-        for kind in ("queue", "redrives", "unattended"):
+        for kind in ("queue", "redrives", "unasked"):
             more |= await self._change(kind, done, until)
         more |= await self._prune(done, until, walk=True)
         return SweepResult(**done, more=more)
@@ -122,8 +123,8 @@ class Sweeper:
         rarely = RARELY * settings.interval
         passes.add("doubted", self._timed(self._doubt, rarely), rarely)
         passes.add("redrives", self._timed(partial(self._change, "redrives"), rarely), rarely)
-        report = partial(self._change, "unattended")
-        passes.add("unattended", self._timed(report, UNATTENDED_INTERVAL), UNATTENDED_INTERVAL)
+        report = partial(self._change, "unasked")
+        passes.add("unasked", self._timed(report, UNASKED_INTERVAL), UNASKED_INTERVAL)
         passes.add("ages", self._report_ages, AGES_INTERVAL)
         passes.add("retention", self._timed(self._prune, settings.retention_interval), settings.retention_interval)
         living = asyncio.create_task(self.life.run(self.database, stop))

@@ -9,13 +9,11 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.states import NOT_SENT_YET
 from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.settle import decide, replay_window
 from idem.outbox.settle.change_pages import Place, change_page
 from idem.outbox.settle.locked_rows import LockedRow
-
-NOT_SENT_YET = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
 
 DOUBTED = """
 SELECT c.id, c.doubted_since

@@ -19,7 +19,7 @@ from idem.outbox.observe import after_commit
 from idem.outbox.observe.after_commit import Moved
 from idem.outbox.settle.change_pages import Place
 from idem.outbox.settle.record import noted
-from idem.sweeper.abandoned import leave_with_key
+from idem.sweeper.abandoned import delete_rows_of
 from idem.sweeper.tenant_counts import hold_counts, subtract
 
 # All three states of the index's own condition, so that no estimate of one of them can cost the order.
@@ -39,7 +39,8 @@ async def prune_keys(
     """Take the next `batch` keys whose time has passed one step further, as far as they may go; how many.
 
     A settled key, or one at rest, loses its answer and says `expired` for `tombstone_ttl` seconds; a tombstone goes,
-    and its key is new from then on. Returns `expired`, `deleted` and `left`: rows at rest that left with their key.
+    and its key is new from then on. Returns `expired`, `deleted` and `abandoned`: rows at rest that went
+    with their key.
     """
     place = place or Place()
     past = await (await connection.execute(PAST_KEYS, place.parameters(batch))).fetchall()
@@ -51,8 +52,8 @@ async def prune_keys(
         at_rest = await _hold_rows(connection, by_state["failed_retryable"])
         expired = await _expire(connection, by_state["completed"] + at_rest, tombstone_ttl)
     gone = await _delete(connection, by_state["expired"])
-    left = await leave_with_key(connection, gone, tombstone_ttl)
-    return {"expired": expired, "deleted": len(gone), "left": left}
+    abandoned = await delete_rows_of(connection, gone, tombstone_ttl)
+    return {"expired": expired, "deleted": len(gone), "abandoned": abandoned}
 
 
 # A key at rest goes only with a row that waits for nothing: no redrive of ours, no proof, no step done before.

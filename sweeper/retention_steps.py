@@ -12,7 +12,7 @@ from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.settle.change_pages import Place
 from idem.sweeper import history, records, tenant_counts
-from idem.sweeper.abandoned import leave
+from idem.sweeper.abandoned import delete_rows
 from idem.sweeper.expired_keys import prune_keys
 from idem.sweeper.history import HistoryWalk
 
@@ -68,7 +68,9 @@ class Retention:
 
     async def _at_rest(self, connection: AsyncConnection[Any]) -> bool:
         ttl = self.settings.tombstone_ttl
-        self.done["left"] += await leave(connection, batch=self.settings.batch, tombstone_ttl=ttl, place=self.rest_at)
+        self.done["abandoned"] += await delete_rows(
+            connection, batch=self.settings.batch, tombstone_ttl=ttl, place=self.rest_at
+        )
         return self.rest_at.over
 
     async def _history(self, connection: AsyncConnection[Any]) -> bool:

@@ -5,14 +5,12 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.states import QUEUED
 from idem.outbox.domain.transition import Change
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
 from idem.outbox.settle.change_pages import Place, change_page
 from idem.outbox.settle.locked_rows import LockedRow
-
-QUEUED = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN})
 
 TOO_OLD = """
 SELECT c.id, c.start_before

@@ -17,8 +17,8 @@ from idem.outbox.settle import decide
 from idem.outbox.settle.change_pages import Place, change_page
 from idem.outbox.settle.locked_rows import LockedRow
 
-UNASKED: Final = 86400.0
-"""Seconds after which a look that is due and was not made is told to an operator."""
+UNASKED_AFTER: Final = 86400.0
+"""Seconds after which a look-up that is due and was not made gets a dead letter."""
 WHY: Final = (
     "its look-up has been due for more than a day and no reconciler made it: is a reconciler running, or is its lane "
     "paused, and are its operation, provider and account configured there? `idem doctor` lists the rows that no "
@@ -28,7 +28,7 @@ WHY: Final = (
 # A lane that is paused waits on purpose; `doctor` tells of the pause. Where calls are paused, a row may wait for its
 # replay for as long as it can be replayed (`due.CLAIM_DUE`), and is asked about as all others are after that. No
 # order by the index: it begins with the lane, and what is a day late is little.
-NOT_ASKED = """
+UNASKED = """
 SELECT c.id, c.available_at
   FROM idem.outbox c
  WHERE c.status IN ('unknown', 'awaiting')
@@ -52,7 +52,7 @@ SELECT c.id, c.available_at
 async def report_unasked(
     connection: AsyncConnection[Any], catalogue: Catalogue, *, batch: int, place: Place | None = None
 ) -> list[Change]:
-    """Open an entry for up to `batch` unknown or awaiting rows whose look is a day late; the changes that were written.
+    """Open an entry for up to `batch` unknown or awaiting rows whose look-up is a day late; the changes.
 
     `not_settleable` for an unknown row, `pending_too_long` for an awaiting one.
     """
@@ -64,11 +64,11 @@ async def report_unasked(
         reason = Reason.NOT_SETTLEABLE if row.status is OutboxStatus.UNKNOWN else Reason.PENDING_TOO_LONG
         details = {"why": WHY, "provider": row.provider, "account": row.account, "operation": row.operation}
         terms = catalogue.cautious(row.operation, row.provider)
-        return decide.reported(row, Evidence("sweeper", "not_asked"), terms, DeadLetter(reason, details))
+        return decide.with_dead_letter(row, Evidence("sweeper", "unasked"), terms, DeadLetter(reason, details))
 
     place = place or Place()
-    values = {"unasked": UNASKED, "stated": json.dumps(catalogue.memories)}
-    done = await change_page(connection, NOT_ASKED, make, batch=batch, place=place, values=values)
+    values = {"unasked": UNASKED_AFTER, "stated": json.dumps(catalogue.memories)}
+    done = await change_page(connection, UNASKED, make, batch=batch, place=place, values=values)
     return [change for _, change in done]
 
 

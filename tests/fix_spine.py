@@ -24,7 +24,7 @@ from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
-from idem.outbox.domain.operation import Final, OperationSpec
+from idem.outbox.domain.operation import FinalOutcome, OperationSpec
 from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.operator import actions
 from idem.outbox.providers.errors import ErrorShape
@@ -82,7 +82,7 @@ def operation(name: str, provider: str, **changes: Any) -> OperationSpec:
             "POST", "/payments", json=body | ({"reference": KEY_TEXT} if provider == "keyless" else {})
         )
 
-    def answer(outcome: Final, intent: str) -> Answer:
+    def answer(outcome: FinalOutcome, intent: str) -> Answer:
         body = {"intent": intent, "payment": outcome.reference, "status": outcome.status}
         return Answer(201 if outcome.succeeded else 402, json.dumps(body).encode())
 

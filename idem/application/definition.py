@@ -14,8 +14,7 @@ from idem.outbox.config.consistency import check_operation, check_together
 from idem.outbox.config.findings import Findings
 from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.domain.contract import LOCAL, ProviderRequest
-from idem.outbox.domain.operation import Answer, OperationSpec
-from idem.outbox.domain.operation import Final as FinalOutcome
+from idem.outbox.domain.operation import Answer, FinalOutcome, OperationSpec
 from idem.outbox.domain.outcomes import Pending
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers import local

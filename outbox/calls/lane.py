@@ -158,7 +158,7 @@ class Lane(LaneGate):
                 reached = ended.reached
                 return ended
             finally:
-                self._record_lookup(since, None if lookup_pages.cancelled() else reached)
+                self._record_lookup(since, None if lookup_pages.task_cancelled() else reached)
 
         async for page in lookup_pages.listing(self.provider, since, until, call):
             for item in page.items:
@@ -179,7 +179,7 @@ class Lane(LaneGate):
         except Exception as error:
             return None, _failure(error, "the question failed here")
         finally:
-            self._record_lookup(key, None if lookup_pages.cancelled() else reached)
+            self._record_lookup(key, None if lookup_pages.task_cancelled() else reached)
 
     async def close(self) -> None:
         """Close what is idle; calls that run are finished, and their clients closed by them."""

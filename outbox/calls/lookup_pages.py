@@ -56,7 +56,7 @@ class Named:
     reached: bool | None
 
 
-def cancelled() -> bool:
+def task_cancelled() -> bool:
     """Whether this task was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -87,9 +87,9 @@ async def ask(provider: Provider, question: Question, call: Ask) -> LookupResult
     result = LookupResult(CouldNotAsk(), Seen(note="no look-up is possible for this row"), None)
     for first in provider.questions(question):
         result = await _walk(provider, question, first, call)
-        if not isinstance(result.lookup, CouldNotAsk) or not result.seen.started or cancelled():
+        if not isinstance(result.lookup, CouldNotAsk) or not result.seen.started or task_cancelled():
             break
-    return replace(result, reached=None) if cancelled() else result
+    return replace(result, reached=None) if task_cancelled() else result
 
 
 async def _walk(provider: Provider, question: Question, first: FrozenRequest, call: Ask) -> LookupResult:
@@ -99,7 +99,7 @@ async def _walk(provider: Provider, question: Question, first: FrozenRequest, ca
     while request is not None:
         if request.path in asked:
             return LookupResult(CouldNotAsk(), Seen(note="the list is circular", started=True), True)
-        if asked and cancelled():
+        if asked and task_cancelled():
             return LookupResult(CouldNotAsk(), Seen(note="the list was not read to the end", started=True), None)
         asked.add(request.path)
         began = clock.boottime()
@@ -220,7 +220,7 @@ async def _page(provider: Provider, request: FrozenRequest, call: Ask, number: i
                 wait = None if pause is None or wanted > LONGEST_WAIT else max(pause, wanted)
             case NotSent(seen=seen) | Lost(seen=seen):
                 why = seen.note or seen.error or "no answer came"
-        if cancelled():
+        if task_cancelled():
             raise asyncio.CancelledError
         if wait is None:
             break

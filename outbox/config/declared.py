@@ -14,8 +14,7 @@ from idem.outbox.config.operation_settings import (
 from idem.outbox.config.params_validation import validator
 from idem.outbox.domain.completion import completes_when
 from idem.outbox.domain.contract import Contract, ProviderRequest
-from idem.outbox.domain.operation import Answer, OperationSpec
-from idem.outbox.domain.operation import Final as FinalOutcome
+from idem.outbox.domain.operation import Answer, FinalOutcome, OperationSpec
 from idem.outbox.domain.outcomes import Pending, Succeeded
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
 from idem.outbox.providers import template

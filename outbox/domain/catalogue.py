@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from idem.outbox.domain.contract import Contract, ProviderRequest
-from idem.outbox.domain.operation import Answer, Final, OperationSpec
+from idem.outbox.domain.operation import Answer, FinalOutcome, OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.domain.terms import Terms
 from idem.outbox.values.errors import ConfigError, Unrenderable
@@ -94,7 +94,7 @@ def _unconfigured(operation: str, provider: str) -> OperationSpec:
     def request(params: Any) -> ProviderRequest:
         refuse(params)
 
-    def answer(outcome: Final, intent: str) -> Answer:
+    def answer(outcome: FinalOutcome, intent: str) -> Answer:
         refuse(outcome, intent)
 
     return OperationSpec(operation, provider, "", validate=refuse, request=request, answer=answer)

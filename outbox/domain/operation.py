@@ -78,7 +78,7 @@ def versioned(answer: Answer, version: int | None) -> Answer:
     return Answer(answer.status, answer.body, {**others, ANSWER_VERSION: str(version)})
 
 
-Final: TypeAlias = Succeeded | Refused
+FinalOutcome: TypeAlias = Succeeded | Refused
 Kind: TypeAlias = Literal["provider", "inline", "local"]
 """Who causes the effect: a worker's call to a provider, the caller's own code under a lease, or the caller's own
 transaction."""
@@ -109,7 +109,7 @@ class OperationSpec:
     account: str
     validate: Callable[[Any], None]
     request: Callable[[Any], ProviderRequest]
-    answer: Callable[[Final, str], Answer]
+    answer: Callable[[FinalOutcome, str], Answer]
     key_ttl: float = 72 * HOUR
     answer_ttl: float = 24 * HOUR
     start_within: float | None = None

@@ -60,6 +60,12 @@ class Transition:
 K = KeyState
 S = OutboxStatus
 
+QUEUED: Final = frozenset({S.PENDING, S.WAITING, S.UNFROZEN})
+"""A worker makes the call without another decision."""
+
+NOT_SENT_YET: Final = QUEUED | {S.HELD}
+"""Nothing was sent, or every attempt is proven not executed, and no claim is live."""
+
 RESERVED: Final[frozenset[OutboxStatus]] = frozenset({S.WAITING})
 """The schema and the tables below know them, and no code of this version writes them."""
 

@@ -73,7 +73,7 @@ async def cancel(
         _refuse(guards.against_cancel(found, sure=know_it_did_not_happen))
         terms = catalogue.cautious(found.row.operation, found.row.provider)
         evidence = dataclasses.replace(_evidence("cancelled", by, reason, found), source=source)
-        return await _write(connection, decide.cancelled(found.row, evidence, terms, CANCELLED), found)
+        return await _write(connection, decide.intent_cancelled(found.row, evidence, terms, CANCELLED), found)
 
 
 async def redrive(

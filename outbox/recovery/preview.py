@@ -6,7 +6,8 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import records
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.recovery.quarantine import AT_REST, BATCH, NOTHING, Quarantined, stays_for
+from idem.outbox.domain.states import NOT_SENT_YET
+from idem.outbox.recovery.quarantine import BATCH, NOTHING, Quarantined, stays_for
 from idem.outbox.settle.locked_rows import FIRST_ID, read_locked
 
 AGES = """
@@ -26,7 +27,7 @@ async def foreseen(connection: AsyncConnection[Any], catalogue: Catalogue) -> Qu
         age_of = {record.id: record.age for record in ages}
         for each in await read_locked(connection, list(age_of)):
             row = each.row
-            if row.status not in AT_REST:
+            if row.status not in NOT_SENT_YET:
                 found += Quarantined(open=1)
                 continue
             time_left = stays_for(row, age_of[row.id], catalogue.cautious(row.operation, row.provider))

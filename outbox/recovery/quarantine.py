@@ -26,7 +26,7 @@ from idem.outbox.database.pool import REFUSED, records
 from idem.outbox.domain.catalogue import LONGEST_FLIGHT, Catalogue
 from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.outbox_row import OutboxRow
-from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.states import NOT_SENT_YET
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.observe import after_commit, daemon_events, telemetry
@@ -36,7 +36,6 @@ from idem.outbox.settle.locked_rows import FIRST_ID, read_locked
 from idem.outbox.settle.record import noted
 
 BATCH = 500
-AT_REST = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: lis
         live: list[UUID] = []
         for each in await read_locked(connection, list(details)):
             row = each.row
-            if row.status not in AT_REST:
+            if row.status not in NOT_SENT_YET:
                 live.append(row.id)
                 continue
             terms = catalogue.cautious(row.operation, row.provider)

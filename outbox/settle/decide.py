@@ -186,8 +186,8 @@ def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: floa
     )
 
 
-def reported(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
-    """Open a dead letter for a row that no daemon serves; state, status and the next look-up stay as they are."""
+def with_dead_letter(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
+    """Open a dead letter; state, status and the next look-up stay as they are."""
     change = dataclasses.replace(unchanged(row, evidence, terms), letters=(letter,), alone=True, keeps_schedule=True)
     if row.status is OutboxStatus.UNKNOWN:
         change = dataclasses.replace(change, error_code="outcome_unknown")
@@ -199,7 +199,7 @@ def reported(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLette
     return dataclasses.replace(change, quiet_for=quiet, quiet_from="lease")
 
 
-def cancelled(row: OutboxRow, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
+def intent_cancelled(row: OutboxRow, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
     """Completed with the operation's answer `cancelled`, so that a delayed duplicate cannot execute it."""
     return dataclasses.replace(
         unchanged(row, evidence, terms),

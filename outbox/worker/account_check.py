@@ -13,7 +13,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from idem.outbox.calls.lane import Lane
-from idem.outbox.calls.lookup_pages import cancelled
+from idem.outbox.calls.lookup_pages import task_cancelled
 from idem.outbox.daemon.daemon import HEARTBEAT
 from idem.outbox.daemon.retry import RetryLoop, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database
@@ -126,7 +126,7 @@ class AccountWatch:
             return
         asked_as = self.credentials.now()
         found, seen = await self._lane.whose()
-        if cancelled():
+        if task_cancelled():
             raise asyncio.CancelledError
         self.again = AGAIN
         if found is None:

@@ -83,17 +83,15 @@ class Freezer:
         self._large = asyncio.Lock()
         self._late: dict[UUID, Attempt] = {}
         self._after = uuid4().hex  # the tenant that was served last: each worker begins somewhere else
-        self._retry = RetryLoop("worker rendering", doing="rendering rows that were accepted by SQL")
+        self._retry = RetryLoop("worker freezing", doing="rendering rows that were accepted by SQL")
         self._sources = [
             Source(o.name, o.provider, o.account, catalogue.providers[o.provider].accounts[o.account].origin)
             for o in catalogue.operations.values()
             if o.kind == "provider"
         ]
 
-    async def run(
-        self, stop: asyncio.Event, woken: asyncio.Event, rendering: PassTime, rendered: Callable[[], None]
-    ) -> None:
-        """Render until `stop`, whenever the pass `rendering` is due or when `woken`.
+    async def run(self, stop: asyncio.Event, woken: asyncio.Event, due: PassTime, rendered: Callable[[], None]) -> None:
+        """Render until `stop`, whenever the pass `due` is or when `woken`.
 
         `rendered` is called when rows may be sent.
         """
@@ -102,14 +100,14 @@ class Freezer:
             woken.clear()
             found, written = await self._batch()
             self._retry.over()
-            rendering.made()
+            due.made()
             if written:
                 rendered()
             if _goes_on(found, written):
                 return
             events = [asyncio.ensure_future(event.wait()) for event in (stop, woken)]
             awaited: list[asyncio.Future[Any]] = [e.ended for e in self._late.values() if not e.ended.done()]
-            await asyncio.wait([*events, *awaited], timeout=rendering.every, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*events, *awaited], timeout=due.every, return_when=asyncio.FIRST_COMPLETED)
             for waiting in events:
                 waiting.cancel()
 
@@ -163,7 +161,7 @@ class Freezer:
             return None
         self._running[name] += 1
         attempt = Attempt(one.provider_key)
-        attempt.ended = in_a_thread(partial(self._render, one, attempt), "idem-rendering")
+        attempt.ended = in_a_thread(partial(self._render, one, attempt), "idem-freezing")
         attempt.ended.add_done_callback(lambda _: self._running.subtract([name]))
         await asyncio.wait([attempt.ended], timeout=seconds)
         return self._result(one, attempt, seconds)

@@ -96,8 +96,8 @@ class Worker:
             for event in woken:
                 event.set()
 
-        rendering = self.life.passes.expect("rendering", self.settings.poll)
-        freezing = self._freezer.run(stop, listener.subscribe(), rendering, rendered)
+        due = self.life.passes.expect("freezing", self.settings.poll)
+        freezing = self._freezer.run(stop, listener.subscribe(), due, rendered)
         await asyncio.gather(freezing, *(lane.run(stop, event) for lane, event in zip(self.lanes, woken, strict=True)))
         self.life.passes.end()
         # It would wait for its next probe, and no lane claims any more.

@@ -39,7 +39,7 @@ UNCONFIRMABLE: Final = (
     "let the provider send it again, or compare it with what the provider shows and decide"
 )
 
-QUEUED: Final = frozenset(
+UNSETTLED: Final = frozenset(
     {OutboxStatus.UNFROZEN, OutboxStatus.WAITING, OutboxStatus.PENDING, OutboxStatus.HELD, OutboxStatus.CLAIMED}
 )
 
@@ -165,11 +165,11 @@ class Hints:
             again = max(again, min(answer.retry_after, self.lane.provider.contract.retry_after_cap))
         async with self.database.connection() as connection:
             # A later fact keeps only what may be sent from its way; elsewhere it has time.
-            if not answered or (event.later and hint.status not in QUEUED):
+            if not answered or (event.later and hint.status not in UNSETTLED):
                 await fetch_claim.put_off(connection, hint, again=again, counts=False)
                 return
             enough = waiting.tries >= waiting_events.FAILURES_THAT_NEED_A_PERSON
-            if enough and (hint.overridden or (event.bare and hint.status not in QUEUED)):
+            if enough and (hint.overridden or (event.bare and hint.status not in UNSETTLED)):
                 # Its object is in a state that ends nothing, and no call waits for what it says.
                 await self._end(connection, hint, event, "noted", seen, None)
                 return

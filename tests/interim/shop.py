@@ -13,7 +13,7 @@ from fix_webhooks import Hooks, event, with_events
 
 from idem import Answer
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.operation import Final
+from idem.outbox.domain.operation import FinalOutcome
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, Rule, RulePlaces, Says, statuses
 from idem.outcomes import Pending
@@ -35,7 +35,7 @@ def interim(working: Pending) -> Any:
     return {"payment": working.reference, "redirect": found["url"]} if found else None
 
 
-def answer(outcome: Final, intent: str) -> Answer:
+def answer(outcome: FinalOutcome, intent: str) -> Answer:
     found = outcome.fields.get("next")
     told = {"payment": outcome.reference, "status": outcome.status}
     return Answer(201 if outcome.succeeded else 402, told | ({"redirect": found["url"]} if found else {}))

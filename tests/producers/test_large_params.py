@@ -99,7 +99,7 @@ async def test_a_result_that_is_late_is_taken_at_once(spine: Spine, application:
     freezer = Freezer(spine.database, spine.catalogue, time_limit=0.2)
     intents = [application.accepted(f"k{n}", MANY) for n in range(3)]
     running = asyncio.create_task(
-        freezer.run(stop, asyncio.Event(), PassTimes("worker").expect("rendering", 3600), lambda: None)
+        freezer.run(stop, asyncio.Event(), PassTimes("worker").expect("freezing", 3600), lambda: None)
     )
     try:
         await asyncio.sleep(1)

@@ -43,7 +43,7 @@ CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE", "FORGET_HANDLER"})
 """Calls of a function of the schema: what it does goes by primary keys, and is tested where it is defined."""
 WHOLE = frozenset({
     "HASTEN", "RAISE_QUIET", "AGES", "LIST", "QUARANTINED", "BELIEVE", "STILL_DOUBTED", "LEFT", "COUNT_KEYS",
-    "NOT_ASKED", "USED_UP",
+    "UNASKED", "USED_UP",
 })  # fmt: skip
 """Commands of an operator and of recovery, walks once a minute or after a jump of the clock, which are about every open
 row, and the count of a tenant's keys; still they read no ledger to its end."""
@@ -245,15 +245,17 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "discrepancies.KNOWN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "reference": "pay_1"},
         "discrepancies.STATE": {"intent": old[0]},
         "clock_ahead.SENT_AHEAD": page, "clock_ahead.MARK": {"ids": claimed},
-        "expired_leases.EXPIRED": page, "too_old.TOO_OLD": page, "doubted.DOUBTED": page, "expired_keys.PAST_KEYS": page,
+        "expired_leases.EXPIRED": page, "too_old.TOO_OLD": page, "doubted.DOUBTED": page,
+        "expired_keys.PAST_KEYS": page,
         "change_pages.LOCK": {"ids": claimed},
         "expired_leases.EXPIRED_OF_INTENT": {"intent": intent},
-        "unasked.NOT_ASKED": page | {"unasked": 86400.0, "stated": "{}"}, "unasked.NOT_REDRIVEN": page,
+        "unasked.UNASKED": page | {"unasked": 86400.0, "stated": "{}"}, "unasked.NOT_REDRIVEN": page,
         "exhausted.USED_UP": {**LANE, **page, "length": 3},
-        "expired_keys.ROWS_AT_REST": {"intents": held}, "expired_keys.EXPIRE": {"intents": old, "ttl": 3600.0, "busy": []},
+        "expired_keys.ROWS_AT_REST": {"intents": held},
+        "expired_keys.EXPIRE": {"intents": old, "ttl": 3600.0, "busy": []},
         "expired_keys.DELETE_TOMBSTONES": {"intents": tombs},
-        "abandoned.AT_REST": page | {"ttl": 1.0}, "abandoned.ROWS_OF": {"intents": held},
-        "abandoned.LEAVE": {"ids": resting, "ttl": 1.0}, "records.DELETE_DEAD_LETTERS": {"batch": BATCH},
+        "abandoned.ABANDONED": page | {"ttl": 1.0}, "abandoned.ROWS_OF": {"intents": held},
+        "abandoned.DELETE_ROWS": {"ids": resting, "ttl": 1.0}, "records.DELETE_DEAD_LETTERS": {"batch": BATCH},
         "records.DELETE_WORK": {"handler": "mail", "batch": BATCH},
         "history.OLD_INTENTS": {"after": UUID(int=0), "batch": BATCH},
         "history.DELETE_EVENTS": {"intents": old}, "history.DELETE_REQUESTS": {"intents": old},

@@ -12,7 +12,7 @@ import pytest
 from fix_spine import operation
 
 from idem import Answer
-from idem.outbox.domain.operation import Final, OperationSpec
+from idem.outbox.domain.operation import FinalOutcome, OperationSpec
 from idem.outbox.domain.states import Reason
 from idem.outbox.settle import answer_rendering
 from idem.outbox.settle.answer_rendering import Renderer
@@ -21,7 +21,7 @@ from idem.outcomes import Succeeded
 GOOD = Answer(201, b"good")
 
 
-def answering(name: str, answer: Callable[[Final, str], Any]) -> OperationSpec:
+def answering(name: str, answer: Callable[[FinalOutcome, str], Any]) -> OperationSpec:
     return operation(name, "keyed", answer=answer)
 
 

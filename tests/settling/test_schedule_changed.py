@@ -67,13 +67,13 @@ async def test_an_unknown_row_whose_operation_has_gone_is_told_and_can_be_decide
     await spine.reconcile(hasten=True)
     await spine.sweep()
     assert await spine.letters(intent) == [], "its look is late by less than a day"
-    assert (await spine.sweep(after=2 * 86400)).unattended == 1
+    assert (await spine.sweep(after=2 * 86400)).unasked == 1
     assert await spine.letters(intent) == ["not_settleable"]
-    assert (await spine.sweep()).unattended == 0, "told once"
+    assert (await spine.sweep()).unasked == 0, "told once"
     assert (await spine.act("resolve_failed", intent)).state == "failed_retryable"
 
 
-async def test_a_paused_lane_is_not_told_as_unattended(spine: Spine) -> None:
+async def test_a_paused_lane_is_not_told_as_unasked(spine: Spine) -> None:
     intent = await lost(spine)
     without_operation(spine, "pay.keyless")
     await spine.all(
@@ -85,7 +85,7 @@ async def test_a_paused_lane_is_not_told_as_unattended(spine: Spine) -> None:
 
 
 @pytest.mark.parametrize("over", [False, True])
-async def test_a_row_that_waits_for_its_replay_is_not_told_as_unattended_before_its_memory_ends(
+async def test_a_row_that_waits_for_its_replay_is_not_told_as_unasked_before_its_memory_ends(
     spine: Spine, over: bool
 ) -> None:
     """Two days of a pause of calls, with a provider that remembers keys for a month and cannot be asked."""

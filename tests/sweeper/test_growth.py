@@ -122,7 +122,7 @@ async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any) -> None:
     (intent,) = await rows.held()
     sweeper = rows.sweeper()
     for left in (0, 1):
-        assert (await sweeper.run_once()).left == left
+        assert (await sweeper.run_once()).abandoned == left
         if left == 0:
             assert await rows.statuses() == {"held": 1}
             await age(rows)
@@ -132,7 +132,7 @@ async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any) -> None:
     async with rows.database.connection() as connection:
         with pytest.raises(OperatorRefused, match="stays failed_retryable: nothing happened, and its key has expired"):
             await cancel(connection, rows.known, intent, by="anna", reason="r", version=None)
-    (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE kind = 'left'")
+    (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE kind = 'deleted'")
     told = (seen["intent_id"], seen["source"], seen["from_status"], seen["to_status"])
     assert told == (intent, "sweeper", "held", None)
 
@@ -145,7 +145,7 @@ async def test_a_key_that_is_refused_for_ever_lets_its_row_go(rows: Any) -> None
     await sweeper.run_once()
     await rows.forced("UPDATE idem.idempotency_keys SET completed_at = completed_at - interval '31 days'")
     await rows.forced("UPDATE idem.outbox SET status_since = status_since - interval '31 days'")
-    assert (await sweeper.run_once()).left == 1
+    assert (await sweeper.run_once()).abandoned == 1
     assert (await rows.states(), await rows.statuses()) == ({"expired": 1}, {})
 
 
@@ -165,7 +165,7 @@ async def test_a_row_that_still_waits_for_something_stays(rows: Any) -> None:
     ):  # fmt: skip
         await rows.forced(f"UPDATE idem.outbox SET {change} WHERE intent_id = %(i)s", i=made[what])
     await rows.forced("UPDATE idem.outbox SET status_since = status_since - interval '500 days'")
-    assert (await rows.sweep()).left == 1
+    assert (await rows.sweep()).abandoned == 1
     assert await rows.statuses() == {"held": 7}
     assert await rows.all("SELECT FROM idem.outbox WHERE intent_id = %(i)s", i=made["free"]) == []
 

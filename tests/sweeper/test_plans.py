@@ -14,7 +14,7 @@ from idem.sweeper import abandoned, expired_keys, history, records, too_old, una
 N = 100_000
 SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
 OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events", "handler_work")
-PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "AT_REST")
+PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "ABANDONED")
 STATEMENTS = {
     name: getattr(module, name)
     for module in (expired_leases, too_old, unasked, change_pages, expired_keys, history, abandoned, records)

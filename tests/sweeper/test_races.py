@@ -218,10 +218,14 @@ async def test_a_key_that_is_accepted_while_its_tombstone_goes(rows: Any, accept
         first = await accept(key)
         await rows.execute(DONE, i=first.intent_id)
         async with rows.database.connection() as connection:
-            assert await prune_keys(connection, batch=10, tombstone_ttl=0) == {"expired": 1, "deleted": 0, "left": 0}
+            assert await prune_keys(connection, batch=10, tombstone_ttl=0) == {
+                "expired": 1,
+                "deleted": 0,
+                "abandoned": 0,
+            }
             pruning = prune_keys(connection, batch=10, tombstone_ttl=0)
             deleted, *decisions = await asyncio.gather(pruning, accept(key), accept(key))
-        assert deleted == {"expired": 0, "deleted": 1, "left": 0}
+        assert deleted == {"expired": 0, "deleted": 1, "abandoned": 0}
         names = sorted(type(d).__name__ for d in decisions)
         assert set(names) <= {"Expired", "Accepted", "InProgress"}, names
         assert names.count("Accepted") <= 1

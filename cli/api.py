@@ -50,10 +50,10 @@ def run_api(
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         at = opening.listen_at(found.settings.api, host, port)
         beside = None if metrics_port is None else (options.metrics_host, metrics_port)
-        from idem.outbox.daemon.daemon import stop_on_signals
+        from idem.outbox.daemon.daemon import stop_event
         from idem.outbox.http_server.serving import listen
 
-        with stop_on_signals() as stop:
+        with stop_event() as stop:
             async with probes(beside, stop, "api"):
                 await serve_until(database, catalogue, found, listen(*at), stop)
 

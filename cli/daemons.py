@@ -86,9 +86,9 @@ def run_reconciler(options: DaemonOptions) -> None:
 
 
 async def _until_signal(daemon: Worker | Sweeper | Reconciler) -> None:
-    from idem.outbox.daemon.daemon import stop_on_signals
+    from idem.outbox.daemon.daemon import stop_event
 
-    with stop_on_signals() as stop:
+    with stop_event() as stop:
         await daemon.run(stop)
 
 

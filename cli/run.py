@@ -66,11 +66,11 @@ def run(
         raise typer.BadParameter("--single-process has one worker. Leave out --workers or --single-process")
     start_checks.own_metrics()
     from idem.cli.group.gathering import gathered, stop_timeout
-    from idem.cli.group.stopping import stop_on_signals
+    from idem.cli.group.stopping import group_stop
     from idem.outbox.http_server.serving import listen
     from idem.outbox.observe import telemetry
 
-    with streams.unblocked(), stop_on_signals() as stop:
+    with streams.unblocked(), group_stop() as stop:
         config = options.config
         found, address = opening.configuration(config), opening.address(config)
         telemetry.set_up(json=options.log == "json", level=options.log_level)

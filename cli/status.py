@@ -95,14 +95,14 @@ async def _views(config: Path | None) -> AsyncIterator[dict[str, Any]]:
 
     Before the first success an error such as a missing role or schema ends it; later it may be a restart or a restore.
     """
-    from idem.cli.base.time_limit import within
+    from idem.cli.base.time_limit import statement_timeout
 
     seen = False
     while True:
         try:
             async with opening.connected(config) as connection:
                 while True:
-                    async with within(connection, ANSWER):
+                    async with statement_timeout(connection, ANSWER):
                         found = await _read(connection)
                     seen = True
                     yield found

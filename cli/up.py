@@ -43,13 +43,13 @@ def up(
     from idem.cli.group import folder, welcome
     from idem.cli.group.gathering import gathered, stop_timeout
     from idem.cli.group.sample import sample
-    from idem.cli.group.stopping import stop_on_signals
+    from idem.cli.group.stopping import group_stop
     from idem.cli.group.token import of_demo
     from idem.outbox.observe import telemetry
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(streams.unblocked())
-        stop = stack.enter_context(stop_on_signals())
+        stop = stack.enter_context(group_stop())
         stack.enter_context(folder.claimed(home))
         telemetry.set_up(json=options.log == "json", level=options.log_level)
         bank, chosen = None, _chosen(options.config)

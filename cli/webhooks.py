@@ -62,7 +62,7 @@ def say_addresses(catalogue: Catalogue) -> None:
 
 
 async def _serve(database: Database, catalogue: Catalogue, found: Configuration, host: str, port: int) -> None:
-    from idem.outbox.daemon.daemon import Life, stop_on_signals
+    from idem.outbox.daemon.daemon import Life, stop_event
     from idem.outbox.http_server.serving import serve
     from idem.reconciler.webhooks import endpoint
 
@@ -70,7 +70,7 @@ async def _serve(database: Database, catalogue: Catalogue, found: Configuration,
     app = endpoint.application(database, catalogue, found.settings.webhooks)
     living = asyncio.create_task(life.run(database, ended))
     try:
-        with stop_on_signals() as stop:
+        with stop_event() as stop:
             await serve(
                 app, host, port, stop, ready=opening.listening, name="webhooks", reserved=found.settings.webhooks.pool
             )

@@ -26,7 +26,7 @@ from idem.outbox.settle import decide
 from idem.outbox.values import clock
 from idem.outbox.worker.sender import Sender
 from idem.reconciler import attempts, strategies, verdict
-from idem.reconciler.control_question import ControlQuestion, Doubt, not_trusted
+from idem.reconciler.control_question import ControlQuestion, Disbelief, not_trusted
 from idem.reconciler.lookup_claim import LookupClaim
 
 How: TypeAlias = Literal["replay", "lookup", "cancel"]
@@ -205,13 +205,13 @@ class Asker:
         return Answered("cancel", lookup, seen, sent=undecided, counts=counts, attempt=attempt, why=_why(doubt))
 
 
-def _withheld(how: How, doubt: Doubt) -> Answered:
+def _withheld(how: How, doubt: Disbelief) -> Answered:
     lookup, seen = not_trusted(doubt, Seen())
     return Answered(how, lookup, dataclasses.replace(seen, started=False), sent=False, counts=doubt.counts,
                     why=_why(doubt))  # fmt: skip
 
 
-def _why(doubt: Doubt | None) -> str | None:
+def _why(doubt: Disbelief | None) -> str | None:
     return doubt.note if doubt is not None and doubt.counts else None
 
 

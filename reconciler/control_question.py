@@ -16,7 +16,7 @@ from idem.outbox.calls import known_object
 from idem.outbox.calls.lane import Lane
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import FrozenRequest, LookupRule
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, LookupOutcome, Seen
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers.key_locations import of_path, places
@@ -48,7 +48,7 @@ OTHERS_NOW: Final = "not trusted: the credentials changed, or could not be read,
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Disbelief:
     """Why something is not believed or not sent. `counts`: it was answered, and the next answer will be the same."""
 
     note: str
@@ -62,7 +62,7 @@ class ControlQuestion:
     """One a lane. `confirm` says whether an `Absent` can be believed, `vouch` whether a call may be sent again."""
 
     database: Database
-    name: LaneName
+    name: LaneScope
     lane: Lane
     sender: Sender
 
@@ -72,7 +72,7 @@ class ControlQuestion:
 
     async def confirm(
         self, lookup: LookupOutcome, claim: LookupClaim, *, asked_as: int | None, lease_ends: float, looked: bool = True
-    ) -> Doubt | None:
+    ) -> Disbelief | None:
         """None: the look can be believed, or it is not `Absent`. `asked_as`: the sender (`Sender.now`) before the
         question.
 
@@ -86,16 +86,16 @@ class ControlQuestion:
         of = (asked_as, sent_as, claim.row.operation, looked, form, by_reference)
         return await self._once(of, asked_as, lambda: self._doubt(claim, changed, form, lease_ends))
 
-    async def vouch(self, claim: LookupClaim, *, lease_ends: float) -> Doubt | None:
+    async def vouch(self, claim: LookupClaim, *, lease_ends: float) -> Disbelief | None:
         """None: the call may be sent again or cancelled: the credentials reach the account that got it first."""
         now = self.sender.now()
         if CREDENTIALS not in self.sender.changed(claim.sent_as):
             return None
         return await self._once((now, claim.sent_as), now, lambda: self._same_account(claim, lease_ends))
 
-    def elsewhere(self, claim: LookupClaim) -> Doubt | None:
+    def elsewhere(self, claim: LookupClaim) -> Disbelief | None:
         """None: a cancel goes where the call went, as far as the rule of the cancel says. No question could show it."""
-        return Doubt(self._said([CANCEL]), True) if self.sender.cancels_elsewhere(claim.sent_as) else None
+        return Disbelief(self._said([CANCEL]), True) if self.sender.cancels_elsewhere(claim.sent_as) else None
 
     def judged(self, claim: LookupClaim) -> LookupClaim:
         """The row as it may be acted upon: what others have sent, and no question could confirm, is left alone."""
@@ -104,24 +104,26 @@ class ControlQuestion:
             return claim
         return replace(claim, replay=False, begun=False, withheld=self._said(changed))
 
-    async def _once(self, of: Of, asked_as: int | None, ask: Callable[[], Awaitable[Doubt | None]]) -> Doubt | None:
+    async def _once(
+        self, of: Of, asked_as: int | None, ask: Callable[[], Awaitable[Disbelief | None]]
+    ) -> Disbelief | None:
         """What `ask` comes to, unless it was asked for the same a moment ago. An answer that other credentials than
         `asked_as` may have got proves nothing."""
         async with self._one:
             if asked_as is None or self.sender.now() != asked_as:
-                return Doubt(OTHERS_NOW)
+                return Disbelief(OTHERS_NOW)
             if self._is_good(of):
                 return None
             doubt = await ask()
             if doubt is None and self.sender.now() != asked_as:
-                return Doubt(OTHERS_NOW)
+                return Disbelief(OTHERS_NOW)
             if doubt is None:
                 self._believe(of)
             return doubt
 
     async def _doubt(
         self, claim: LookupClaim, changed: Sequence[str], form: Form | None, lease_ends: float
-    ) -> Doubt | None:
+    ) -> Disbelief | None:
         if CREDENTIALS in changed and (doubt := await self._same_account(claim, lease_ends)) is not None:
             return doubt
         if claim.sent_as is not None and (form is not None or LOOKUPS in changed):
@@ -132,12 +134,12 @@ class ControlQuestion:
                     same, f"{why}; an older payment that was sent like it is not found", lease_ends
                 )
             if LOOKUPS in changed:
-                return Doubt(f"{self._said(changed)}; no older payment that was sent like it can show it", True)
+                return Disbelief(f"{self._said(changed)}; no older payment that was sent like it can show it", True)
             if form is not None and (others or await self._is_sent_otherwise(claim, form)):
-                return Doubt(f"{self._said([PLACES])}; no older payment that was sent like it can show it", True)
+                return Disbelief(f"{self._said([PLACES])}; no older payment that was sent like it can show it", True)
         return None if changed else await self._any(lease_ends)
 
-    async def _any(self, lease_ends: float) -> Doubt | None:
+    async def _any(self, lease_ends: float) -> Disbelief | None:
         """Nothing has changed: the newest of what is known to exist, however it is asked for."""
         async with self.database.connection() as connection:
             question = await known_object.newest(connection, self.name.provider, self.name.account, self._rule.horizon)
@@ -147,14 +149,16 @@ class ControlQuestion:
         why = "not trusted: the same credentials do not find a settled payment either"
         return await self._found([question], why, lease_ends)
 
-    async def _same_account(self, claim: LookupClaim, lease_ends: float) -> Doubt | None:
+    async def _same_account(self, claim: LookupClaim, lease_ends: float) -> Disbelief | None:
         """The credentials have changed: any payment that was sent under those of the row shows whose account it is."""
         assert claim.sent_as is not None
         found = await self._alike(claim, who(claim.sent_as), operation=None, later=True, limit=TRIES)
         questions = [question for _, question in found if self.lane.provider.questions(question)]
         why = self._said([CREDENTIALS])
         if not questions:
-            return Doubt(f"{why}; no settled payment that was sent under the old ones can show the same account", True)
+            return Disbelief(
+                f"{why}; no settled payment that was sent under the old ones can show the same account", True
+            )
         return await self._found(questions, f"{why}; a settled payment of the old ones is not found", lease_ends)
 
     async def _older(self, claim: LookupClaim, sender: int, form: Form | None) -> tuple[list[Question], bool]:
@@ -199,16 +203,16 @@ class ControlQuestion:
     def _rule(self) -> LookupRule:
         return self.lane.provider.contract.lookup
 
-    async def _found(self, questions: Sequence[Question], why: str, lease_ends: float) -> Doubt | None:
+    async def _found(self, questions: Sequence[Question], why: str, lease_ends: float) -> Disbelief | None:
         doubt = None
         for question in questions:
             answer, seen = await self.lane.ask(question, lease_ends=lease_ends)
             if isinstance(answer, CouldNotAsk):
                 note = f"not trusted: the control question failed ({seen.note or seen.error or seen.http_status})"
-                return Doubt(note, False, seen.http_status, answer.retry_after)
+                return Disbelief(note, False, seen.http_status, answer.retry_after)
             if not isinstance(answer, Absent):
                 return None
-            doubt = Doubt(f"{why} (another account?)", True, seen.http_status)
+            doubt = Disbelief(f"{why} (another account?)", True, seen.http_status)
         return doubt
 
     def _said(self, changed: Sequence[str]) -> str:
@@ -223,7 +227,7 @@ class ControlQuestion:
         self._good_until[of] = now + GOOD_FOR
 
 
-def not_trusted(doubt: Doubt, seen: Seen) -> tuple[LookupOutcome, Seen]:
+def not_trusted(doubt: Disbelief, seen: Seen) -> tuple[LookupOutcome, Seen]:
     """What a look comes to that is not believed."""
     status = seen.http_status if doubt.http_status is None else doubt.http_status
     return CouldNotAsk(doubt.retry_after), Seen(status, note=doubt.note, started=True)

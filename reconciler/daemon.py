@@ -12,7 +12,7 @@ from idem.outbox.daemon import fleet
 from idem.outbox.daemon.schedule import Over, Passes, never
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.settle.change_pages import walk
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.reconciler import due, exhausted, stored
@@ -54,7 +54,7 @@ class Reconciler:
         self.context = ReconcilerContext(database, settings or ReconcilerSettings(), slots)
         self.lanes: list[LaneReconciler] = []
         self.hints: list[Hints] = []
-        for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
+        for (provider, account), (lane_name, terms) in lane_scopes(catalogue).items():
             known = catalogue.providers[provider]
             pacer = fleet.paced(known.contract.limits, "reconciler", self.context.life.census)
             lane = Lane(known, known.accounts[account], slots=slots, margin=margin, pacer=pacer)

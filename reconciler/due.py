@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from idem.outbox.database.memory import WENT_BACK
 from idem.outbox.database.pool import records
 from idem.outbox.domain.contract import Contract
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.providers.sender_identity import BITS
 from idem.outbox.settle.doubted_rows import C_IS_LISTED
 from idem.outbox.settle.record import noted
@@ -100,7 +100,7 @@ WITH pause AS MATERIALIZED (
                                 ELSE greatest(o.quiet_after, o.claimed_until + make_interval(secs => %(quiet)s)) END
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
-              o.inline, o.lookups, o.absences, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
+              o.inline, o.lookups, o.absences, coalesce(o.scheduled_at > statement_timestamp(), false) AS extra_lookup,
               o.quiet_after, o.status_since, o.sweeps, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
               o.doubted_since, o.step, o.traceparent, o.imported_as, o.sent_as,
               idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) AS memory_left,
@@ -113,7 +113,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT lookups FROM pause) AS may_look_up,
        t.inline, t.traceparent, t.imported_as, t.sent_as,
        {_is_ours("t")} AS as_before,
-       t.lookups, t.ordered, t.absences, t.key_burned, t.cancel_sent, t.server_error,
+       t.lookups, t.extra_lookup, t.absences, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM {quiet_after("t")} - statement_timestamp())::float8 AS quiet_left,
        idem.known_moment(t.first_sent_at) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
@@ -137,7 +137,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
 
 async def claim_due(
     connection: AsyncConnection[Any],
-    lane: LaneName,
+    lane: LaneScope,
     contract: Contract,
     *,
     token: UUID,
@@ -200,7 +200,7 @@ UPDATE idem.outbox SET available_at = statement_timestamp()
 """
 
 
-async def hasten_lane(connection: AsyncConnection[Any], lane: LaneName) -> int:
+async def hasten_lane(connection: AsyncConnection[Any], lane: LaneScope) -> int:
     """Make every row due that could not be asked about while the provider was away; how many."""
     parameters = {"provider": lane.provider, "account": lane.account}
     return (await connection.execute(HASTEN_LANE, parameters)).rowcount

@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
@@ -34,7 +34,7 @@ SELECT c.id, c.available_at
 
 
 async def open_entries(
-    connection: AsyncConnection[Any], catalogue: Catalogue, lane: LaneName, batch: int, place: Place
+    connection: AsyncConnection[Any], catalogue: Catalogue, lane: LaneScope, batch: int, place: Place
 ) -> list[Change]:
     """Open `reconcile_exhausted` for the next `batch` rows of a lane that lack it; the changes that were written.
 

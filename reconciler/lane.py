@@ -8,7 +8,7 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.daemon.daemon import Holds, Life
 from idem.outbox.database.pool import AWAY, REFUSED, Database
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outcomes import name
 from idem.outbox.domain.sending import StillSending
 from idem.outbox.domain.terms import Terms
@@ -47,7 +47,9 @@ class ReconcilerContext:
 class LaneReconciler:
     """One lane: the same limits, breaker, last check and deadline as a worker's calls."""
 
-    def __init__(self, context: ReconcilerContext, lane_name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
+    def __init__(
+        self, context: ReconcilerContext, lane_name: LaneScope, lane: Lane, terms: Mapping[str, Terms]
+    ) -> None:
         self._context = context
         self.name = lane_name
         self.lane = lane

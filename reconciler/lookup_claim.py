@@ -9,7 +9,7 @@ from uuid import UUID
 
 from idem.outbox.database.pool import fields_of
 from idem.outbox.domain.contract import Contract, FrozenRequest
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outbox_row import OutboxRow, outbox_row
 from idem.outbox.domain.provider import Question
 from idem.outbox.domain.states import KeyState, OutboxStatus
@@ -32,7 +32,7 @@ class LookupClaim:
     may_send: bool = True  # replays and cancels are not paused
     may_look_up: bool = True  # look-ups are not paused
     begun: bool = False  # the claim begins with the replay, so that attempt is counted already
-    ordered: bool = False  # an extra look-up, which uses up none of the schedule
+    extra_lookup: bool = False  # it was ordered, and uses up none of the schedule
     sent_at: float | None = None
     earlier_keys: tuple[str, ...] = ()
     later_keys: tuple[str, ...] = ()  # provider keys under which forgotten commits may have sent it
@@ -47,7 +47,7 @@ class LookupClaim:
     @property
     def lookups_then(self) -> int:
         """How many look-ups of the schedule are used up when this one has been made."""
-        return self.row.lookups if self.ordered else self.row.lookups + 1
+        return self.row.lookups if self.extra_lookup else self.row.lookups + 1
 
     @property
     def question(self) -> Question:
@@ -65,7 +65,7 @@ class LookupClaim:
 
 
 def lookup_claim(
-    record: Any, lane: LaneName, contract: Contract, *, token: UUID, now: float, lease: float, replay_first: bool
+    record: Any, lane: LaneScope, contract: Contract, *, token: UUID, now: float, lease: float, replay_first: bool
 ) -> LookupClaim:
     """The claim in a record of `due.CLAIM_DUE`, under the contract of now."""
     r = record

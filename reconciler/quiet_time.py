@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from idem.outbox.daemon.daemon import HEARTBEAT
 from idem.outbox.daemon.database_clock import Leap
 from idem.outbox.domain.contract import Contract
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 
 UNSEEN: Final = 2 * HEARTBEAT
 """Seconds before the jump was noticed in which it may have happened."""
@@ -32,7 +32,7 @@ UPDATE idem.outbox SET quiet_after = %(until)s
 class QuietTimes:
     """Of one lane. `lease`: seconds for which a claim is held at most, beyond which nothing is sent."""
 
-    def __init__(self, lane: LaneName, contract: Contract, lease: float) -> None:
+    def __init__(self, lane: LaneScope, contract: Contract, lease: float) -> None:
         self._lane = lane
         self._longest = contract.flight_limit + contract.pause_allowance + lease
 

@@ -38,7 +38,7 @@ async def settle(
         evidence = dataclasses.replace(evidence, details={"tried": list(found.tried)})
     proof: StoredProof | None = None
     letters: tuple[DeadLetter, ...] = ()
-    ordered = standing_orders.Ordered()
+    order = standing_orders.StandingOrder()
     match lookup:
         case Succeeded() | Refused() | Pending():
             rendered = await renderer.render(terms.operation, lookup, claim.row.intent_id)
@@ -47,7 +47,7 @@ async def settle(
             )
             letters = (rendered.letter,) if rendered.letter else ()
         case Absent() | CouldNotAsk():
-            ordered = await standing_orders.ready(renderer, claim, terms, asked=found is not None)
+            order = await standing_orders.ready(renderer, claim, terms, asked=found is not None)
         case _ as unlisted:
             assert_never(unlisted)
     if proof is not None:
@@ -87,7 +87,7 @@ async def settle(
             change = verdict.after_lookup(row, lookup, evidence, terms, sent=found.sent)
         else:
             raise AssertionError("a proof was handled earlier")
-        change = standing_orders.carried_out(change, row, terms, ordered)
+        change = standing_orders.carried_out(change, row, terms, order)
         change = dataclasses.replace(change, key_burned=row.key_burned, server_error=row.server_error)
         return decide.fold(change, row, None, held.stored, terms)
 

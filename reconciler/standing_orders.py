@@ -24,7 +24,7 @@ UNSETTLED = frozenset({Reason.NOT_SETTLEABLE, Reason.RECONCILE_EXHAUSTED})
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class StandingOrder:
     """What a standing order needs: whether something was asked, and the proof that it is to be done as if it had been
     seen, with the client's answer."""
 
@@ -33,19 +33,19 @@ class Ordered:
     letters: tuple[DeadLetter, ...] = ()
 
 
-async def ready(renderer: Renderer, claim: LookupClaim, terms: Terms, *, asked: bool) -> Ordered:
+async def ready(renderer: Renderer, claim: LookupClaim, terms: Terms, *, asked: bool) -> StandingOrder:
     """Render the client's answer before the row is locked, if the order may be carried out now."""
     last = not asked or claim.lookups_then >= len(terms.contract.schedule)
     if terms.standing_order != "assume_done" or claim.row.status is not OutboxStatus.UNKNOWN or not last:
-        return Ordered(asked)
+        return StandingOrder(asked)
     assumed = Succeeded(None)
     rendered = await renderer.render(terms.operation, assumed, claim.row.intent_id)
-    return Ordered(
+    return StandingOrder(
         asked, StoredProof(uuid4(), SOURCE, assumed, rendered.answer), (rendered.letter,) if rendered.letter else ()
     )
 
 
-def carried_out(change: Change, row: OutboxRow, terms: Terms, ordered: Ordered) -> Change:
+def carried_out(change: Change, row: OutboxRow, terms: Terms, prepared: StandingOrder) -> Change:
     """The change of a claim that decided nothing, or what the standing order makes of it.
 
     It is carried out when the schedule is used up, or at once where nothing can ever be asked; never before the quiet
@@ -55,7 +55,7 @@ def carried_out(change: Change, row: OutboxRow, terms: Terms, ordered: Ordered) 
     if order is None or change.status is not OutboxStatus.UNKNOWN or row.contradicted:
         return change
     used_up = change.lookups is not None and change.lookups >= len(terms.contract.schedule)
-    if (ordered.asked or terms.contract.events) and not used_up:
+    if (prepared.asked or terms.contract.events_settle) and not used_up:
         return change
     if (left := quiet_left(row, change, terms.contract)) > 0:
         letters = tuple(letter for letter in change.letters if letter.reason not in UNSETTLED)
@@ -66,11 +66,11 @@ def carried_out(change: Change, row: OutboxRow, terms: Terms, ordered: Ordered) 
         case "assume_not_done":
             return decide.verdict(row, evidence, terms)
         case "assume_done":
-            if ordered.done is None:
+            if prepared.done is None:
                 # It became due between the claim and now: the next claim has the answer.
                 return dataclasses.replace(change, due_in=EDGE)
-            evidence = dataclasses.replace(evidence, outcome=name(ordered.done.proof))
-            done = decide.proven(row, ordered.done, (), terms, evidence)
-            return dataclasses.replace(done, alone=True, folds=(), letters=(*done.letters, *ordered.letters))
+            evidence = dataclasses.replace(evidence, outcome=name(prepared.done.proof))
+            done = decide.proven(row, prepared.done, (), terms, evidence)
+            return dataclasses.replace(done, alone=True, folds=(), letters=(*done.letters, *prepared.letters))
         case _ as unlisted:
             assert_never(unlisted)

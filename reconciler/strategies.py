@@ -18,8 +18,8 @@ from idem.reconciler.lookup_claim import LookupClaim
 
 def order(contract: Contract) -> tuple[Strategy, ...]:
     """The ways to settle, best first: as the contract says, else as it follows from its `replay`."""
-    if contract.order:
-        return contract.order
+    if contract.strategies:
+        return contract.strategies
     return ("replay", "lookup", "cancel_by_key") if contract.replays else ("lookup", "cancel_by_key")
 
 

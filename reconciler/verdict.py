@@ -10,7 +10,7 @@ from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
-from idem.outbox.settle.endings import DAY, MOST_LOOKUPS, flight_left, ordered, overdue
+from idem.outbox.settle.endings import DAY, MOST_LOOKUPS, flight_left, overdue, until_scheduled
 from idem.outbox.settle.replay_window import memory_left
 from idem.outbox.values.backoff import backoff, not_before
 from idem.reconciler.strategies import may_act_late
@@ -32,7 +32,7 @@ def after_lookup(
     if isinstance(lookup, CouldNotAsk):
         # The question failed: it counts as nothing and uses up no look (hazard 27).
         wait = backoff(row.failures, base=terms.contract.schedule[0], cap=60 * terms.contract.schedule[0])
-        if (left := ordered(row)) is not None:
+        if (left := until_scheduled(row)) is not None:
             wait = min(wait, left)
         if lookup.retry_after is not None:
             wait = max(wait, not_before(min(lookup.retry_after, terms.contract.retry_after_cap)))
@@ -49,7 +49,7 @@ def after_lookup(
         if row.claim_age is not None and 0 <= row.claim_age < row.status_age - terms.contract.lookup.horizon:
             gone = {"first": "pending", "second": "absent", "reference": row.reference}
             letters = (*letters, DeadLetter(Reason.CONFLICT, gone))
-        if (left := ordered(row)) is not None:
+        if (left := until_scheduled(row)) is not None:
             return dataclasses.replace(change, due_in=left, letters=letters)
         schedule = terms.contract.pending_schedule
         due = DAY if overdue(row, terms) else schedule[min(row.lookups + 1, len(schedule) - 1)]
@@ -70,7 +70,7 @@ def answered(change: Change, row: OutboxRow, terms: Terms) -> Change:
     The entry comes each time, not when the count is reached: a schedule that was made shorter has rows beyond it.
     """
     schedule = terms.contract.schedule
-    if (left := ordered(row)) is not None:
+    if (left := until_scheduled(row)) is not None:
         due = _inside_the_window(row, min(left, _quiet_in(row, change, terms) or left), terms)
         return dataclasses.replace(change, lookups=row.lookups, failures=0, due_in=due)
     lookups = row.lookups + 1
@@ -154,12 +154,12 @@ def not_askable(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
 
     Where an event can still bring the proof, an operator is called only when the schedule is used up.
     """
-    if row.status is OutboxStatus.UNKNOWN and terms.contract.events:
+    if row.status is OutboxStatus.UNKNOWN and terms.contract.events_settle:
         return answered(_kept(row, evidence, terms, sent=False), row, terms)
     letter = DeadLetter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider})
     letters = (letter,) if row.status is OutboxStatus.UNKNOWN else overdue(row, terms)
     return dataclasses.replace(
-        _kept(row, evidence, terms, sent=False), due_in=min(DAY, ordered(row) or DAY), letters=letters
+        _kept(row, evidence, terms, sent=False), due_in=min(DAY, until_scheduled(row) or DAY), letters=letters
     )
 
 

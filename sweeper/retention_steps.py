@@ -98,5 +98,5 @@ class Retention:
     @property
     def _events_are_kept(self) -> float:
         # As long as a provider may send one again: by the event that is kept its repetition is known.
-        redelivery = [provider.contract.event.redelivery + DAY for provider in self.catalogue.providers.values()]
+        redelivery = [provider.contract.event_rule.redelivery + DAY for provider in self.catalogue.providers.values()]
         return max(self.settings.webhook_retention, *redelivery, 0.0)

@@ -9,7 +9,7 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.handlers.handler import Handler
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.values import clock
@@ -79,7 +79,7 @@ class Daemons:
 
     async def claim_and_die(self, *, after_the_call: bool) -> bool:
         """Claim the next due row and report nothing, after the call or without one; returns whether a row was due."""
-        for (provider, account), (lane_name, _) in lane_names(self._catalogue).items():
+        for (provider, account), (lane_name, _) in lane_scopes(self._catalogue).items():
             now = clock.boottime()
             async with self._database.connection() as connection:
                 rows = await claims.claim(

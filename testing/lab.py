@@ -28,9 +28,9 @@ from idem.outbox.values.background_loop import BackgroundLoop
 from idem.outbox.worker.worker import WorkerPass
 from idem.reconciler.daemon import ReconcilerPass
 from idem.sweeper.daemon import SweepResult
-from idem.testing import ledger, stepping
+from idem.testing import checked_ledger, stepping
+from idem.testing.checked_ledger import HistoryRow, Intent, RecordedDeadLetter
 from idem.testing.daemons import Daemons
-from idem.testing.ledger import HistoryRow, Intent, RecordedDeadLetter
 from idem.testing.likeness import account_like
 from idem.testing.scripted import ScriptedBank
 
@@ -134,7 +134,7 @@ class Lab:
             self.work()
             self.sweep()
             self.reconcile()
-            left, moves = ledger.left(self.url, list(self._handlers))
+            left, moves = checked_ledger.left(self.url, list(self._handlers))
             if not left:
                 return
             still = still + 1 if moves == before else 0
@@ -185,7 +185,7 @@ class Lab:
     @property
     def intents(self) -> list[Intent]:
         """All intents, oldest first."""
-        return ledger.intents(self.url)
+        return checked_ledger.intents(self.url)
 
     def intent(self, which: str | UUID, *, operation: str | None = None, tenant: str | None = None) -> Intent:
         """The intent with this idempotency key or id. Raises LookupError if there is none, or more than one."""
@@ -208,16 +208,16 @@ class Lab:
     @property
     def outbox(self) -> list[dict[str, Any]]:
         """The calls that are still to be made, asked about or decided."""
-        return ledger.outbox(self.url)
+        return checked_ledger.outbox(self.url)
 
     @property
     def dead_letters(self) -> list[RecordedDeadLetter]:
         """The open dead letters, which wait for an operator."""
-        return ledger.dead_letters(self.url)
+        return checked_ledger.dead_letters(self.url)
 
     def evidence(self, which: str | UUID) -> list[HistoryRow]:
         """The evidence of an intent, oldest first: who saw what."""
-        return ledger.evidence(self.url, self.intent(which).id)
+        return checked_ledger.evidence(self.url, self.intent(which).id)
 
     def _at_the_bank(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue with an account of the bank for each provider, which speaks as the provider's contract says."""

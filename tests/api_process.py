@@ -10,7 +10,7 @@ from fix_api import running
 from fix_spine import catalogue
 
 from idem.outbox.config.http_settings import ApiSettings
-from idem.outbox.daemon.daemon import stop_on_signals
+from idem.outbox.daemon.daemon import stop_event
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["api_process"])
@@ -20,7 +20,7 @@ def run(url: str, bank: str, started: Connection) -> None:
     """One process until SIGTERM; says its address through the pipe."""
 
     async def main() -> None:
-        with stop_on_signals() as stop:
+        with stop_event() as stop:
             async with running(url, catalogue(bank), ApiSettings(wait_cap=300)) as (api, address):
                 started.send(address)
                 await stop.wait()

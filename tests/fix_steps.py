@@ -10,7 +10,7 @@ from fix_waiting import running, stopping
 
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.domain.lane_names import LaneName, lane_names
+from idem.outbox.domain.lane_scopes import LaneScope, lane_scopes
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Outcome, Pending, Proof, Refused, Seen, Succeeded, name
@@ -27,9 +27,9 @@ from idem.reconciler.daemon import Reconciler
 from idem.reconciler.lookup_claim import LookupClaim
 
 
-def lane(spine: Spine, kind: str = "keyed") -> LaneName:
+def lane(spine: Spine, kind: str = "keyed") -> LaneScope:
     """The lane of the account of this kind."""
-    return lane_names(spine.catalogue)[kind, kind][0]
+    return lane_scopes(spine.catalogue)[kind, kind][0]
 
 
 async def claim(spine: Spine, kind: str = "keyed", *, limit: int = 1, lease: float = 30) -> list[Claim]:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from idem import Settled
-from idem.outbox.daemon.daemon import stop_on_signals
+from idem.outbox.daemon.daemon import stop_event
 from idem.outbox.handlers import executor
 from idem.outbox.handlers import run as turn
 from idem.outbox.handlers.handler import handler
@@ -88,5 +88,5 @@ def run(url: str, point: str, asynchronous: bool) -> None:
 
 async def _run(url: str, asynchronous: bool) -> None:
     known = handler("pay", count_async if asynchronous else count, name="count")
-    with stop_on_signals() as stop:
+    with stop_event() as stop:
         await HandlerRunner(url, {known.name: known}, poll=0.02).run(stop)

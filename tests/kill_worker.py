@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fix_spine import catalogue
 
 from idem.outbox.config.settings import WorkerSettings
-from idem.outbox.daemon.daemon import stop_on_signals
+from idem.outbox.daemon.daemon import stop_event
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.observe import telemetry
@@ -23,6 +23,6 @@ async def _run(database_url: str, known: Catalogue) -> None:
     database = Database(database_url, name="idem-killed", size=3)
     await database.open()
     worker = Worker(database, known, WorkerSettings(lease=30, margin=1, slots=2, poll=0.05))
-    with stop_on_signals() as stop:
+    with stop_event() as stop:
         await worker.run(stop)
     await database.close()

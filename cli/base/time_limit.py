@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 
 @contextlib.asynccontextmanager
-async def within(connection: AsyncConnection[Any], seconds: float) -> AsyncIterator[None]:
+async def statement_timeout(connection: AsyncConnection[Any], seconds: float) -> AsyncIterator[None]:
     """Raises TimeoutError if the body takes longer than `seconds`; the connection is then closed.
 
     It closes the connection instead of cancelling the task, because psycopg would follow the cancelled statement with

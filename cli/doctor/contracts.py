@@ -39,7 +39,7 @@ async def contracts(examination: Examination) -> Findings:
 
 def about(name: str, contract: Contract, limits: DoctorSettings, *, today: date) -> Iterator[CheckResult]:
     """The warnings about one contract."""
-    settles = contract.replays or contract.lookup.possible or contract.events or contract.cancel
+    settles = contract.replays or contract.lookup.possible or contract.events_settle or contract.cancel
     if not settles and contract.on_unsettleable == "operator":
         yield warning(
             f"provider {name}: after a timeout idem cannot find out what happened, so each timeout becomes a dead "

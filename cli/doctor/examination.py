@@ -17,7 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from idem.cli.base.time_limit import within
+from idem.cli.base.time_limit import statement_timeout
 from idem.cli.doctor.findings import CheckResult, Findings, error, granting, monitor
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.database import session
@@ -110,7 +110,7 @@ async def _bounded(examination: Examination, check: Check) -> AsyncIterator[None
     if examination.connection is None or examination.connection.closed:
         examination.connection = await examination.connect()
     connection = examination.connection
-    async with within(connection, CHECK_TIMEOUT), connection.transaction():
+    async with statement_timeout(connection, CHECK_TIMEOUT), connection.transaction():
         await connection.execute("SET TRANSACTION READ ONLY")
         await connection.execute(session.SETTINGS, session.parameters(SETTINGS, local=True))
         yield

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection, sql
 
-from idem.cli.base.time_limit import within
+from idem.cli.base.time_limit import statement_timeout
 from idem.cli.doctor.examination import Examination, close
 from idem.cli.doctor.findings import Findings, error, ok, warning
 from idem.outbox.database import pooler as way
@@ -62,7 +62,7 @@ async def _heard(ours: AsyncConnection[Any], other: AsyncConnection[Any]) -> boo
 
 async def _asked(ours: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool | None:
     try:
-        async with within(ours, way.PATIENCE):
+        async with statement_timeout(ours, way.PATIENCE):
             return await way.shares_servers(ours, other)
     except TimeoutError:
         return None

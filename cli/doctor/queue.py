@@ -9,7 +9,7 @@ from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, Findings, error, ok, warning
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.operator.ages import PAUSED
 from idem.outbox.operator.pause import named
 from idem.outbox.values.durations import text
@@ -194,7 +194,7 @@ def against(row: RecordDict, catalogue: Catalogue) -> str | None:
         )
     if row["operation"] not in catalogue.operations:
         return f"operation {row['operation']} is not configured"
-    lane = lane_names(catalogue).get((row["provider"], row["account"]))
+    lane = lane_scopes(catalogue).get((row["provider"], row["account"]))
     if lane is None or row["operation"] not in lane[1]:
         return f"operation {row['operation']} now uses another account than {row['provider']}/{row['account']}"
     if row["format_version"] not in FORMAT_VERSIONS:

@@ -40,13 +40,13 @@ def run(config: Path | None, found: Configuration, address: Address, at: At, bes
 async def _all(
     config: Path | None, found: Configuration, address: Address, at: At, beside: At, stop_timeout: float
 ) -> list[str]:
-    from idem.outbox.daemon.daemon import stop_on_signals
+    from idem.outbox.daemon.daemon import stop_event
     from idem.outbox.http_server.serving import listen
     from idem.sweeper.daemon import Sweeper
 
     catalogue = opening.catalogue(found)
     async with contextlib.AsyncExitStack() as stack:
-        stop = stack.enter_context(stop_on_signals())
+        stop = stack.enter_context(stop_event())
         # Both ports first, so that nothing is claimed yet if one of them is in use.
         listening = None if at is None else stack.enter_context(contextlib.closing(listen(*at)))
         await stack.enter_async_context(api.probes(beside, stop, "run"))

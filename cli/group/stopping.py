@@ -41,7 +41,7 @@ class Stop:
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[Stop]:
+def group_stop() -> Iterator[Stop]:
     """The main thread's signals as a `Stop`, until the end of the block; also for process 1 of a container."""
     wakes, wake = os.pipe()
     os.set_blocking(wakes, False)

@@ -132,12 +132,12 @@ def _redrive(held: Snapshot, terms: Terms, catalogue: Catalogue | None, *, sure:
     risks = list(guards.risks_of_redrive(held, terms, new_key=new_key))
     if new_key or row.key_burned:
         key = f"under a NEW provider key (the old one is {row.provider_key})"
-    elif (unknown or held.on_word) and left > 0:
+    elif (unknown or held.operator_said_not_sent) and left > 0:
         key = f"under the same provider key {row.provider_key}, which the provider remembers for {guards.seconds(left)}"
     else:
         key = f"under the same provider key {row.provider_key}"
     patience = terms.operation.patience
-    if (unknown or held.on_word) and not risks:
+    if (unknown or held.operator_said_not_sent) and not risks:
         patience = min(patience, left)
     return Prospect(
         command,

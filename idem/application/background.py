@@ -142,10 +142,10 @@ class ApplicationLoop(BackgroundLoop):
 
     async def _asking_soon(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """The same for a short question: it is given up after `ASKED_WITHIN`. Raises StoreUnavailable."""
-        from idem.outbox.database.pool import AWAY, REFUSED, within
+        from idem.outbox.database.pool import AWAY, REFUSED, time_limited
 
         try:
-            return await self.asking(lambda: within(ASKED_WITHIN, work()))
+            return await self.asking(lambda: time_limited(ASKED_WITHIN, work()))
         except (*AWAY, *REFUSED) as error:
             raise away(error) from error
 

@@ -212,22 +212,22 @@ class AsyncCall(_BaseCall):
         commit. Raises NoTransaction in autocommit, RetryTransaction (run your transaction again), StoreUnavailable, and
         Unserved for a key at rest whose call no worker would make now.
         """
-        return await within(db, self._reserve)
+        return await in_callers_session(db, self._reserve)
 
     async def submit(self, db: AsyncConnection | AsyncSession, params: Any) -> None:
         """Ask for the effect, in the transaction of `reserve`: a worker makes the call after your commit.
 
         Raises ParamsInvalid, BodyInvalid and Unrenderable for params that no request can be made of.
         """
-        await within(db, lambda sync: self._submit(sync, params))
+        await in_callers_session(db, lambda sync: self._submit(sync, params))
 
     async def complete(self, db: AsyncConnection | AsyncSession, answer: Answer) -> None:
         """Store the answer of a local operation: your rows, in this transaction, are the effect."""
-        await within(db, lambda sync: self._complete(sync, answer, "local"))
+        await in_callers_session(db, lambda sync: self._complete(sync, answer, "local"))
 
     async def refuse(self, db: AsyncConnection | AsyncSession, answer: Answer) -> None:
         """Store a 4xx as this request's answer: nothing is called, now or later."""
-        await within(db, lambda sync: self._complete(sync, answer, "refused"))
+        await in_callers_session(db, lambda sync: self._complete(sync, answer, "refused"))
 
     def inline(self, params: Any, *, db: AsyncConnection | AsyncSession | None = None) -> AsyncInlineCall:
         """Make the call in your own code, under a lease: `async with call.inline(params) as run: …`. Instead of
@@ -260,7 +260,7 @@ def _own(db: Any) -> Any:
     return db() if not hasattr(db, "run_sync") and hasattr(db, "registry") else db
 
 
-async def within(db: AsyncConnection | AsyncSession, work: Callable[[Any], Result]) -> Result:
+async def in_callers_session(db: AsyncConnection | AsyncSession, work: Callable[[Any], Result]) -> Result:
     """Do this with the synchronous side of an asynchronous session or connection. Raises OutOfOrder for another."""
     session = _own(db)
     if not hasattr(session, "run_sync"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from uuid import UUID
 
 from idem.application import accepting, audit, connections, keyed_request, replies
-from idem.application.call import AsyncCall, Call, synchronous, within
+from idem.application.call import AsyncCall, Call, in_callers_session, synchronous
 from idem.application.connections import ConnectionAdapter
 from idem.application.definition import Declared, Definition
 from idem.application.inline import AsyncInlineCall, InlineCall, Preparing
@@ -125,7 +125,9 @@ class Operation(Generic[P]):
         traceparent: str | None = None,
     ) -> Decision:
         """The same over AsyncConnection and AsyncSession, on their own connection and in their transaction."""
-        return await within(db, lambda sync: self.accept(sync, params, key=key, tenant=tenant, traceparent=traceparent))
+        return await in_callers_session(
+            db, lambda sync: self.accept(sync, params, key=key, tenant=tenant, traceparent=traceparent)
+        )
 
     def inline(self, params: P | Any, *, db: Any = None, **request: Unpack[InlineRequest]) -> InlineCall:
         """A call that your own code makes, under a lease: `with ship.inline(…) as run: …`.

@@ -18,7 +18,7 @@ from idem.outbox.accept.status import STATUS, columns
 from idem.outbox.api.answers import unserved
 from idem.outbox.database import caller_errors, installation
 from idem.outbox.database.outage import Outage, OutageQuestion
-from idem.outbox.database.pool import AWAY, REFUSED, Database, met_away, records, within
+from idem.outbox.database.pool import AWAY, REFUSED, Database, met_away, records, time_limited
 from idem.outbox.domain.decisions import Decision, Limited
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.http_server.problems import PAUSED_RETRY_AFTER, ProblemError
@@ -64,7 +64,7 @@ class Store:
         if question is None:
             give_back()
             raise unavailable()
-        task = asyncio.create_task(within(self._bound, self._with_connection(work)))
+        task = asyncio.create_task(time_limited(self._bound, self._with_connection(work)))
         self._running.add(task)
         # With the work, whose client may go before it ends. That the database is away is known before a place is free.
         task.add_done_callback(lambda done: self._forget(done, question))

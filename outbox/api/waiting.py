@@ -14,7 +14,7 @@ from idem.outbox.accept.status import KEYS_A_STATEMENT, RequestIdentity, Status
 from idem.outbox.accept.waiting import Waiting
 from idem.outbox.api.store import unavailable
 from idem.outbox.daemon.retry import RetryLoop
-from idem.outbox.database.pool import Database, records, within
+from idem.outbox.database.pool import Database, records, time_limited
 from idem.outbox.domain.decisions import InProgress
 from idem.outbox.observe import telemetry
 
@@ -58,7 +58,7 @@ class Waiters:
 
         async def poll() -> None:
             statements = 1 + self._waiting.requests // KEYS_A_STATEMENT
-            await within(self._database.timeouts.silence(statements), self._poll_once())
+            await time_limited(self._database.timeouts.silence(statements), self._poll_once())
             retry.over()
 
         async def failed() -> None:

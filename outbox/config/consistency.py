@@ -38,7 +38,7 @@ def check_provider(
         margin=worker.margin,
         said_unsettleable="on_unsettleable" in settings.model_fields_set,
         rules=bool(settings.says() & {Says.FINAL, Says.ANSWER, Says.PENDING}),
-        events=contract.events,
+        events=contract.events_settle,
         today=datetime.now(UTC).date(),
         believed=installation.doctor.verified,
     )

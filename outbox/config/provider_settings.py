@@ -80,7 +80,7 @@ class ProviderSettings(Section):
     """How the provider is asked about a call."""
     cancel_by_key: Cancel | None = None
     """How idem voids what was sent under a key; default not possible."""
-    settle: tuple[Strategy, ...] = DEFAULT.order
+    settle: tuple[Strategy, ...] = DEFAULT.strategies
     """Ways to settle an unknown, best first, of "replay", "lookup" and "cancel_by_key"; default what follows from
     key.replay. What is left out is not used."""
     late_effects: bool = DEFAULT.late_effects
@@ -176,10 +176,10 @@ class ProviderSettings(Section):
                 agree=lookup.agree,
             ),
             **{name: getattr(self, name) for name in OF_THE_CONTRACT},
-            events=self.events_name_key and bool(self.signing()),
+            events_settle=self.events_name_key and bool(self.signing()),
             answers=Says.ANSWER in self.says(),
-            event=EventRule() if self.webhook is None else self.webhook.rule(),
-            order=self.settle,
+            event_rule=EventRule() if self.webhook is None else self.webhook.rule(),
+            strategies=self.settle,
             cancel=None if self.cancel_by_key is None else CancelRule(self.cancel_by_key.blocks_late_requests),
             listed=self.list is not None,
         )

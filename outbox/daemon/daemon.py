@@ -47,7 +47,7 @@ VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s,
                         ELSE d.last_pass_at END
 RETURNING d.id AS daemon, d.heartbeats AS number, d.seen_at AS at,
           (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS moved,
-          (SELECT greatest(i.recovered_at, i.doubted_at) FROM idem.installation i) AS word,
+          (SELECT greatest(i.recovered_at, i.doubted_at) FROM idem.installation i) AS recovery_statement,
           to_regclass('idem.outbox')::oid::bigint AS table
 """
 END = """
@@ -178,7 +178,7 @@ async def end_daemon(connection: AsyncConnection[Any], daemon: str) -> None:
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[asyncio.Event]:
+def stop_event() -> Iterator[asyncio.Event]:
     """An event that SIGTERM, SIGINT and SIGHUP set. A second one changes nothing: running calls are finished (IB-172).
 
     Where SIGHUP is ignored (nohup), the end of the terminal is not ours, and stays ignored.

@@ -42,8 +42,8 @@ class Known:
     doubted_at: datetime | None
 
     @property
-    def word(self) -> datetime | None:
-        """The newest word about lost commits."""
+    def recovery_statement(self) -> datetime | None:
+        """The newest statement about lost commits."""
         return newest(self.recovered_at, self.doubted_at)
 
 

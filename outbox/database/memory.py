@@ -1,9 +1,9 @@
 """Remembers what a process has seen of the database, so that it notices one that went back to an earlier point.
 
 Three things stand for a moment: how far the write-ahead log had come, how many heartbeats of this process the
-database had kept, and the newest word about lost commits. The log shows a server that was put back, as long as it has
-not come as far again; a heartbeat that is missing shows every other way of going back too. A dump that is put back
-between two heartbeats may have them all: it makes the tables anew, and the server gives them other numbers.
+database had kept, and the newest statement about lost commits. The log shows a server that was put back, as long as
+it has not come as far again; a heartbeat that is missing shows every other way of going back too. A dump that is put
+back between two heartbeats may have them all: it makes the tables anew, and the server gives them other numbers.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Beat:
     """One heartbeat as the database has committed it.
 
     `number`: how many there have been of this `daemon`, the last at `at` by the database's clock. `moved`: how far the
-    write-ahead log had come, in bytes. `word`: the newest word about lost commits, of a daemon or of `idem recover`.
-    `table`: the server's number of the outbox.
+    write-ahead log had come, in bytes. `recovery_statement`: the newest statement about lost commits, of a
+    daemon or of `idem recover`. `table`: the server's number of the outbox.
     """
 
     daemon: str
     number: int
     at: datetime
     moved: int
-    word: datetime | None
+    recovery_statement: datetime | None
     table: int
 
     def undone_by(self, later: Beat) -> bool:
@@ -57,16 +57,22 @@ class Memory:
     """What a process has seen: replaced as a whole, so that what was read before a wait is one moment."""
 
     moved: int = 0
-    word: datetime | None = None
+    recovery_statement: datetime | None = None
     beats: Mapping[str, Beat] = field(default_factory=dict)
 
     def beaten(self, beat: Beat) -> Memory:
         """With a heartbeat more."""
-        return Memory(max(self.moved, beat.moved), newest(self.word, beat.word), {**self.beats, beat.daemon: beat})
+        return Memory(
+            max(self.moved, beat.moved),
+            newest(self.recovery_statement, beat.recovery_statement),
+            {**self.beats, beat.daemon: beat},
+        )
 
-    def spoken_since(self, word: datetime | None) -> bool:
-        """Whether this word is newer than all that this process has seen: it was given behind what went back."""
-        return word is not None and (self.word is None or word > self.word)
+    def spoken_since(self, recovery_statement: datetime | None) -> bool:
+        """Whether this statement is newer than all that this process has seen: it was given behind what went back."""
+        return recovery_statement is not None and (
+            self.recovery_statement is None or recovery_statement > self.recovery_statement
+        )
 
 
 def newest(*moments: datetime | None) -> datetime | None:

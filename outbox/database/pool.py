@@ -36,7 +36,7 @@ __all__ = [
     "fields_of",
     "is_true",
     "records",
-    "within",
+    "time_limited",
 ]
 
 # The pool writes a line for each failed attempt to connect; the daemons write one for each outage.
@@ -202,7 +202,7 @@ class Database:
 _left: set[asyncio.Task[Any]] = set()
 
 
-async def within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
+async def time_limited(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
     """Await this for at most so long, because a silent connection ends no statement. Raises TimeoutError (`AWAY`).
 
     The work is cancelled then and left alone: psycopg takes seconds of its own to close such a connection.

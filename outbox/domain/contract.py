@@ -118,16 +118,16 @@ class Contract:
     on_unsettleable: OnUnsettleable = "operator"
     value_at_risk: ValueAtRisk = "some"
     start_mark: bool = False
-    events: bool = False
+    events_settle: bool = False
     answers: bool = False
-    order: tuple[Strategy, ...] = ()
+    strategies: tuple[Strategy, ...] = ()
     cancel: CancelRule | None = None
     late_effects: bool = False
     listed: bool = False
     dedicated_account: bool = False
     retention_max: float | None = None
     deployment: str | None = None
-    event: EventRule = EventRule()
+    event_rule: EventRule = EventRule()
     limits: Limits = field(default_factory=Limits)
     verified: str | None = None
     answers_carry: str | None = None

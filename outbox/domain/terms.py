@@ -26,7 +26,7 @@ class Terms:
             return False
         # What the caller's own code has sent is never sent again by us.
         acts = self.operation.kind != "inline" and (contract.replays or contract.cancel is not None)
-        return not self.known or acts or contract.lookup.possible or contract.events
+        return not self.known or acts or contract.lookup.possible or contract.events_settle
 
     @property
     def standing_order(self) -> Literal["assume_done", "assume_not_done"] | None:

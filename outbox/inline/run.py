@@ -8,7 +8,7 @@ from typing import Final, Self
 from uuid import UUID
 
 from idem.outbox.daemon.daemon import Holds
-from idem.outbox.database.pool import AWAY, REFUSED, Database, within
+from idem.outbox.database.pool import AWAY, REFUSED, Database, time_limited
 from idem.outbox.domain import completion
 from idem.outbox.domain.contract import LOCAL
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
@@ -187,7 +187,7 @@ class InlineRun:
         until = loop.time() + context.report_within
         while True:
             try:
-                return await within(max(1.0, min(TRY, until - loop.time())), self._write(report))
+                return await time_limited(max(1.0, min(TRY, until - loop.time())), self._write(report))
             except (*AWAY, *results.WAITING) as error:
                 failures += 1
                 pause = backoff(failures, base=0.2, cap=2.0)
@@ -212,7 +212,7 @@ class InlineRun:
             beat += self._every
             await asyncio.sleep(max(0.0, beat - loop.time()))
             try:
-                await within(self._every, self.renew())
+                await time_limited(self._every, self.renew())
             except (*AWAY, *REFUSED):
                 continue
             except Exception as error:  # a lease that is not renewed ends by itself, and the run notices it

@@ -12,11 +12,10 @@ from idem.outbox.accept.prepare import Prepared
 from idem.outbox.daemon.daemon import Holds, Life
 from idem.outbox.daemon.retry import wait
 from idem.outbox.database import caller_errors
-from idem.outbox.database.pool import AWAY, REFUSED, Database, within
+from idem.outbox.database.pool import AWAY, REFUSED, Database, time_limited
 from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Decision
-from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.outcomes import NotExecuted, Seen
 from idem.outbox.domain.terms import Terms
@@ -126,7 +125,7 @@ class InlineRuns:
         while True:
             known = len(sent)
             try:
-                return await within(max(1.0, until - loop.time()), self._once(prepared, token, sent))
+                return await time_limited(max(1.0, until - loop.time()), self._once(prepared, token, sent))
             except (*AWAY, *REFUSED) as error:
                 if len(sent) > known and loop.time() < until:
                     # It may still commit. Once it has ended, the same token finds what it has claimed, or is new.
@@ -151,8 +150,9 @@ class InlineRuns:
                 raise meant from error
 
     async def _find(self, prepared: Prepared, token: UUID, backend: int, patience: float) -> list[OutboxRow]:
-        lane = LaneName(prepared.operation.provider, prepared.operation.account, "", "", ())
-        return list(await claims.recover_lost_claim(self._database, lane, token, backend=backend, patience=patience))
+        provider, account = prepared.operation.provider, prepared.operation.account
+        found = claims.recover_lost_claim(self._database, provider, account, token, backend=backend, patience=patience)
+        return list(await found)
 
     def _give_back(self, prepared: Prepared, token: UUID, sent: list[int]) -> None:
         if not sent:

@@ -103,7 +103,11 @@ async def redrive(
         _refuse(why_not)
         overridden = [text for _, text in guards.risks_of_redrive(found, terms, new_key=new_provider_key)]
         patience, certain = terms.operation.patience + due_in, bool(overridden)
-        recognised = found.on_word or found.row.doubted_for is not None or found.row.status is OutboxStatus.UNKNOWN
+        recognised = (
+            found.operator_said_not_sent
+            or found.row.doubted_for is not None
+            or found.row.status is OutboxStatus.UNKNOWN
+        )
         if not overridden and recognised:
             # idem sends it again because the provider knows the key, so not later than the provider does.
             patience = min(patience, found.window_left(terms))

@@ -34,7 +34,7 @@ def risks_of_redrive(snapshot: Snapshot, terms: Terms, *, new_key: bool = False)
     Another send is safe if everything before it is proven not executed, or if the provider knows the key.
     """
     row = snapshot.row
-    unproven = snapshot.on_word or row.doubted_for is not None
+    unproven = snapshot.operator_said_not_sent or row.doubted_for is not None
     if row.status is OutboxStatus.UNKNOWN:
         unproven = True
         yield from overridable(snapshot, terms)
@@ -99,7 +99,7 @@ def against_cancel(snapshot: Snapshot, *, sure: bool = False) -> str | None:
             return "the provider has accepted it and is working: it can only be stopped at the provider"
         case OutboxStatus.CLAIMED:
             return LEASE_OVER
-        case _ if snapshot.on_word and not sure:
+        case _ if snapshot.operator_said_not_sent and not sure:
             return (
                 "an operator said that the sent request did not happen, and nothing proves it; if it did happen, the "
                 f"client would get `cancelled`. Settle it first, or take the responsibility with {OVERRIDE}"

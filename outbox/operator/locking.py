@@ -83,7 +83,7 @@ SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::fl
                                 least(o.imported_sent_at, n.created_at)), NULL) AS memory_age,
        EXISTS (SELECT FROM idem.dead_letters d
                 WHERE d.intent_id = n.id AND d.reason = 'rejected' AND d.resolved_at IS NULL) AS refused_as_it_is,
-       o.denied_sent_at IS NOT NULL AS on_word, r.method, r.path, r.headers, r.body
+       o.denied_sent_at IS NOT NULL AS operator_said_not_sent, r.method, r.path, r.headers, r.body
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
   LEFT JOIN idem.requests r ON r.outbox_id = o.id AND r.generation = o.generation
  WHERE o.id = %(id)s

@@ -26,7 +26,7 @@ class Snapshot:
     # counts.
     memory_age: float = 0.0
     # Only an operator's statement says that what was sent under this key did not happen; nothing has proven it since.
-    on_word: bool = False
+    operator_said_not_sent: bool = False
     refused_as_it_is: bool = False  # the provider has refused the frozen request itself: an open `rejected` says so
     request: FrozenRequest | None = None  # the request under the current provider key; None if it was never rendered
 

@@ -16,14 +16,14 @@ def about_settling(contract: Contract, said: bool, events: bool) -> Iterator[Fin
 
 def _events(contract: Contract, events: bool) -> Iterator[Finding]:
     alone = events and not (contract.replays or contract.lookup.possible or contract.cancel)
-    if alone and contract.schedule and contract.schedule[-1] <= contract.event.redelivery:
+    if alone and contract.schedule and contract.schedule[-1] <= contract.event_rule.redelivery:
         yield error(
             "schedule",
-            f"events alone can settle, and one may come again for {text(contract.event.redelivery)}, but whoever waits "
-            f"for it gives up after {text(contract.schedule[-1])}",
+            f"events alone can settle, and one may come again for {text(contract.event_rule.redelivery)}, but whoever "
+            f"waits for it gives up after {text(contract.schedule[-1])}",
             "Add a later time, or say webhook.redelivery if it is shorter",
         )
-    if contract.event.redelivery < 0:
+    if contract.event_rule.redelivery < 0:
         yield error("webhook.redelivery", "it is negative", "Give a duration such as 3d")
 
 
@@ -69,9 +69,9 @@ def _order(contract: Contract) -> Iterator[Finding]:
         "lookup": (contract.lookup.possible or contract.lookup.by_id, "there is no look-up"),
         "cancel_by_key": (contract.cancel is not None, "there is no [cancel_by_key]"),
     }  # fmt: skip
-    for strategy in dict.fromkeys(contract.order):
+    for strategy in dict.fromkeys(contract.strategies):
         possible, why = missing[strategy]
         if not possible:
             yield error("settle", f"{strategy!r} cannot settle: {why}", "Leave it out, or write down what is missing")
-    if len(set(contract.order)) < len(contract.order):
+    if len(set(contract.strategies)) < len(contract.strategies):
         yield error("settle", "it names a way twice", "Name each once, best first")

@@ -54,7 +54,9 @@ class Guard:
             # remembers only the log position behind a commit, that of heartbeats.
             moved = 0 if self._durability == "synchronous" else identity.moved
             kept = self._memory
-            self._memory = Memory(max(kept.moved, moved), newest(kept.word, known.word), kept.beats)
+            self._memory = Memory(
+                max(kept.moved, moved), newest(kept.recovery_statement, known.recovery_statement), kept.beats
+            )
 
     async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None:
         """Remember a heartbeat that this connection has committed.
@@ -78,7 +80,7 @@ class Guard:
             if known is None:
                 return
             # A statement after the change (by `idem recover`, or by another daemon) is about this change.
-            went_back = went_back and not memory.spoken_since(known.word)
+            went_back = went_back and not memory.spoken_since(known.recovery_statement)
             if not (went_back or differs(known, identity)):
                 self._memory = Memory()
                 return

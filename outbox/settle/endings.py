@@ -71,7 +71,7 @@ def completed(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answ
 def accepted_there(change: Change, row: OutboxRow, outcome: Pending, interim: Any, terms: Terms) -> Change:
     """The provider is working: never sent again, never swept, polled on the contract's pending schedule."""
     known = row.status is OutboxStatus.AWAITING
-    left = ordered(row) if known else None
+    left = until_scheduled(row) if known else None
     lookups = 0 if not known else row.lookups if left is not None else row.lookups + 1
     schedule = terms.contract.pending_schedule
     late = overdue(row, terms)
@@ -92,10 +92,10 @@ def accepted_there(change: Change, row: OutboxRow, outcome: Pending, interim: An
     )
 
 
-def ordered(row: OutboxRow) -> float | None:
-    """Seconds until the schedule's own next look, where the one that was made was ordered before it; else None.
+def until_scheduled(row: OutboxRow) -> float | None:
+    """Seconds until the schedule's own next look-up, where the one that was made came before it; else None.
 
-    A look that is ordered uses up none of the schedule, however often one is: what settles by itself still does.
+    An extra look-up uses up none of the schedule, however often one is made: what settles by itself still does.
     """
     left = row.scheduled_left
     return None if left is None or left <= 0 else left

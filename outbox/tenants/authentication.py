@@ -11,7 +11,7 @@ from collections import OrderedDict
 from itertools import islice
 from typing import Final
 
-from idem.outbox.database.pool import Database, within
+from idem.outbox.database.pool import Database, time_limited
 from idem.outbox.tenants import tokens
 from idem.outbox.tenants.tokens import Caller as Caller
 
@@ -64,7 +64,7 @@ class Callers:
             # Counted from before the statement: what is revoked after it is believed for no longer than `cache`.
             until = time.monotonic() + self._cache
             try:
-                owners = await within(self._database.timeouts.silence(), self._look_up(digests))
+                owners = await time_limited(self._database.timeouts.silence(), self._look_up(digests))
             except Exception as error:  # whatever it is, those who wait are told, and nobody waits for ever
                 for digest in digests:
                     answer = self._asked.pop(digest)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.daemon.retry import RetryLoop, wait
-from idem.outbox.database.pool import AWAY, REFUSED, Database, within
+from idem.outbox.database.pool import AWAY, REFUSED, Database, time_limited
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants import key_counts, usage
 from idem.outbox.tenants.usage import TenantCounter
@@ -162,14 +162,14 @@ class TenantLimits:
 
         async def step() -> None:
             self._forget()
-            await within(bound, self.refresh())
-            await within(bound, self.flush())
+            await time_limited(bound, self.refresh())
+            await time_limited(bound, self.flush())
             retry.over()
 
         while not await wait(stop, INTERVAL):
             await retry.attempt(step, stop)
         try:
-            await within(bound, self.flush())
+            await time_limited(bound, self.flush())
         except (*AWAY, *REFUSED):
             pass
         except Exception as error:

@@ -17,7 +17,7 @@ from idem.outbox.calls.lookup_pages import task_cancelled
 from idem.outbox.daemon.daemon import HEARTBEAT
 from idem.outbox.daemon.retry import RetryLoop, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.observe import daemon_events, telemetry
 from idem.outbox.operator import pause
 from idem.outbox.providers.sender_identity import SenderCredentials
@@ -47,7 +47,7 @@ RETURNING a.identity, a.origin, a.first_seen_at = statement_timestamp()
 """
 
 
-async def see(connection: AsyncConnection[Any], name: LaneName, found: str, holder: str) -> AccountIdentity:
+async def see(connection: AsyncConnection[Any], name: LaneScope, found: str, holder: str) -> AccountIdentity:
     """Keep what was found; what is stored as the account of this lane."""
     where = {"provider": name.provider, "account": name.account, "origin": name.origin}
     row = await (await connection.execute(SEE_ACCOUNT, {**where, "found": found, "holder": holder})).fetchone()
@@ -61,7 +61,7 @@ SELECT a.identity, a.origin FROM idem.account_identities a
 """
 
 
-async def known(connection: AsyncConnection[Any], name: LaneName) -> AccountIdentity | None:
+async def known(connection: AsyncConnection[Any], name: LaneScope) -> AccountIdentity | None:
     """What is stored as the account of this lane."""
     where = {"provider": name.provider, "account": name.account}
     row = await (await connection.execute(KNOWN_ACCOUNT, where)).fetchone()
@@ -71,7 +71,7 @@ async def known(connection: AsyncConnection[Any], name: LaneName) -> AccountIden
 class AccountWatch:
     """One for each lane of a daemon, whose id is `holder`. It decides whether the lane is `served`."""
 
-    def __init__(self, database: Database, name: LaneName, lane: Lane, holder: str, *, careful: bool = False) -> None:
+    def __init__(self, database: Database, name: LaneScope, lane: Lane, holder: str, *, careful: bool = False) -> None:
         self._database = database
         self._name = name
         self._lane = lane

@@ -13,7 +13,7 @@ from idem.outbox.database.memory import WENT_BACK
 from idem.outbox.database.pool import AWAY, REFUSED, Database, is_true, records
 from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outbox_row import OutboxRow, claimed_row
 from idem.outbox.settle.doubted_rows import C_IS_LISTED, O_IS_LISTED
 from idem.outbox.settle.replay_window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT, SENT_AS
@@ -116,7 +116,7 @@ SELECT a.room,
 """  # noqa: S608
 
 
-def lane_parameters(lane: LaneName) -> dict[str, Any]:
+def lane_parameters(lane: LaneScope) -> dict[str, Any]:
     """What the statements that claim rows of a lane are told of it."""
     return {
         "provider": lane.provider,
@@ -125,7 +125,7 @@ def lane_parameters(lane: LaneName) -> dict[str, Any]:
         "operations": list(lane.operations),
         "formats": list(FORMAT_VERSIONS),
         "environment": lane.environment,
-        "window": lane.replay_window,
+        "window": lane.memory,
         "concurrency": lane.concurrency,
         "asking": lane.asking,
         "exact": takes_turns(lane),
@@ -134,7 +134,7 @@ def lane_parameters(lane: LaneName) -> dict[str, Any]:
 
 async def claim(
     connection: AsyncConnection[Any],
-    lane: LaneName,
+    lane: LaneScope,
     *,
     token: UUID,
     holder: str,
@@ -232,7 +232,7 @@ SELECT o.id, o.intent_id, o.operation, o.attempt, o.provider_key::text AS provid
 
 
 async def recover_lost_claim(
-    database: Database, lane: LaneName, token: UUID, *, backend: int | None, patience: float
+    database: Database, provider: str, account: str, token: UUID, *, backend: int | None, patience: float
 ) -> Sequence[OutboxRow]:
     """The rows of a claim whose answer was lost: nothing of them was sent, so they can be given back.
 
@@ -246,15 +246,12 @@ async def recover_lost_claim(
             async with database.connection() as connection:
                 gone = backend is not None and not await _lives(connection, backend)
                 cursor = records(connection)
-                own = await (
-                    await cursor.execute(
-                        OWN_CLAIMS, {"token": token, "provider": lane.provider, "account": lane.account}
-                    )
-                ).fetchall()
+                wanted = {"token": token, "provider": provider, "account": account}
+                own = await (await cursor.execute(OWN_CLAIMS, wanted)).fetchall()
         except (*AWAY, *REFUSED):
             gone, own = False, []
         if own or gone or loop.time() > until:
-            return [claimed_row(r, token=token, provider=lane.provider, account=lane.account) for r in own]
+            return [claimed_row(r, token=token, provider=provider, account=account) for r in own]
         await asyncio.sleep(0.5)
 
 

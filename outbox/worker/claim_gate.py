@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.daemon.retry import wait_for_any
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.values import clock
 from idem.outbox.worker.fairness import TenantRound
 
@@ -36,7 +36,7 @@ class ClaimGate:
     """
 
     def __init__(
-        self, lane: Lane, name: LaneName, settings: WorkerSettings, opened: asyncio.Event, settled: asyncio.Event
+        self, lane: Lane, name: LaneScope, settings: WorkerSettings, opened: asyncio.Event, settled: asyncio.Event
     ) -> None:
         self._lane = lane
         self._settings = settings

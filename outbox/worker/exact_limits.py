@@ -7,10 +7,10 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import REFUSED, DatabaseAway
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 
 
-def takes_turns(lane: LaneName) -> bool:
+def takes_turns(lane: LaneScope) -> bool:
     """Whether all who claim in this lane do so one after the other, so that its limit is never exceeded.
 
     The lane is locked inside the statement that claims: a process that is frozen holds no turn. That

@@ -14,7 +14,7 @@ from idem.outbox.daemon.pass_times import PassTime
 from idem.outbox.daemon.retry import RetryLoop
 from idem.outbox.database.pool import AWAY, Database
 from idem.outbox.database.pooler import server_of
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outcomes import NotExecuted, Seen, failure, name
 from idem.outbox.domain.sending import StillSending
 from idem.outbox.domain.terms import Terms
@@ -76,7 +76,7 @@ class InFlight:
 class LaneWorker:
     """One lane of a worker: claims only what it can start now."""
 
-    def __init__(self, context: WorkerContext, name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
+    def __init__(self, context: WorkerContext, name: LaneScope, lane: Lane, terms: Mapping[str, Terms]) -> None:
         self._context = context
         self.name = name
         self.lane = lane
@@ -256,7 +256,9 @@ class LaneWorker:
         patience = context.database.timeouts.statement if lost else 0.0
         outcome = NotExecuted("given_back", None if lost else UNREAD_WAIT)
         said = "the answer to the claim statement was lost" if lost else "this process could not read its claim"
-        rows = await claims.recover_lost_claim(context.database, self.name, token, backend=backend, patience=patience)
+        rows = await claims.recover_lost_claim(
+            context.database, self.name.provider, self.name.account, token, backend=backend, patience=patience
+        )
         for row in rows:
             context.settler.held.hold(token)
             context.settler.put(Report(row, outcome, Seen(note=f"given back: {said}"), self._terms[row.operation]))

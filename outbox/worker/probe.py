@@ -8,7 +8,7 @@ from idem.outbox.calls import known_object
 from idem.outbox.calls.breaker import BreakerState
 from idem.outbox.calls.lane import Lane
 from idem.outbox.database.pool import Database
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.operator import pause
 from idem.outbox.values import clock
 
@@ -16,7 +16,7 @@ from idem.outbox.values import clock
 class Probe:
     """One for each lane of a worker."""
 
-    def __init__(self, database: Database, name: LaneName, lane: Lane) -> None:
+    def __init__(self, database: Database, name: LaneScope, lane: Lane) -> None:
         self._database = database
         self._name = name
         self._lane = lane

@@ -16,7 +16,7 @@ from idem.outbox.daemon.daemon import Life
 from idem.outbox.daemon.listener import Listener
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.handlers.fan_out import keep_expanding
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.settler import Settler
@@ -58,7 +58,7 @@ class Worker:
         self._freezer = Freezer(database, catalogue)
         context = WorkerContext(database, self.settler, self._renderer, self.life, self.settings)
         self.lanes = []
-        for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
+        for (provider, account), (lane_name, terms) in lane_scopes(catalogue).items():
             known = catalogue.providers[provider]
             pacer = fleet.paced(known.contract.limits, "worker", self.life.census)
             lane = Lane(

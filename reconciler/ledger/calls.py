@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import fields_of, records
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.provider import Item
 from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.reconciler.ledger.compare import LedgerCall
@@ -67,7 +67,7 @@ class LedgerMatch:
     known: tuple[LedgerCall, ...]
 
 
-async def find(connection: AsyncConnection[Any], lane: LaneName, items: Sequence[Item]) -> list[LedgerMatch]:
+async def find(connection: AsyncConnection[Any], lane: LaneScope, items: Sequence[Item]) -> list[LedgerMatch]:
     """The calls of this account that each object is about."""
     where = {"provider": lane.provider, "account": lane.account, "limit": MANY}
     shown = {"keys": [provider_key(item.key) for item in items], "references": [item.reference for item in items]}
@@ -123,7 +123,7 @@ SELECT n.id, n.settled_at FROM idem.intents n
 
 
 async def ended(
-    connection: AsyncConnection[Any], lane: LaneName, *, at: datetime, after: UUID, until: float, limit: int
+    connection: AsyncConnection[Any], lane: LaneScope, *, at: datetime, after: UUID, until: float, limit: int
 ) -> list[tuple[UUID, datetime]]:
     """Up to `limit` intents of a lane that succeeded after a time and until another, in the order of their ends."""
     where = {

@@ -6,13 +6,13 @@ from typing import TypeAlias
 from idem.outbox.calls.lane import Lane
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.reconciler.ledger.report import Checked
 from idem.reconciler.ledger.walk import LedgerWalk
 from idem.reconciler.ledger.window import Since, window
 
-Lanes: TypeAlias = Sequence[tuple[LaneName, Lane]]
+Lanes: TypeAlias = Sequence[tuple[LaneScope, Lane]]
 
 
 async def ensure(database: Database, lanes: Lanes, since: Since) -> None:

@@ -17,7 +17,7 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outbox_row import StoredProof
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Proof, Refused, Seen, name
 from idem.outbox.domain.provider import Item
@@ -59,7 +59,7 @@ class LedgerWalk:
     database: Database
     catalogue: Catalogue
     renderer: Renderer
-    lane_name: LaneName
+    lane_name: LaneScope
     lane: Lane
     dry_run: bool = False
 

@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import fields_of, records
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.provider import Question
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.webhook import Event
@@ -93,7 +93,7 @@ SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_
 
 
 async def claim_hints(
-    connection: AsyncConnection[Any], lane: LaneName, *, lease: float, limit: int, now: float
+    connection: AsyncConnection[Any], lane: LaneScope, *, lease: float, limit: int, now: float
 ) -> list[Hint]:
     """Claim up to `limit` due hints of a lane for `lease` seconds. `now`: the boot-time clock, read before."""
     wanted = {
@@ -104,7 +104,7 @@ async def claim_hints(
     return [_hint(lane, row, now + lease) for row in rows]
 
 
-def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
+def _hint(lane: LaneScope, row: Any, lease_ends: float) -> Hint:
     body = None if row.body is None else bytes(row.body)
     lane_and_body = {"provider": lane.provider, "account": lane.account, "fate": "hint", "body": body}
     return Hint(

@@ -12,7 +12,7 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.transition import DeadLetter, Evidence
@@ -51,7 +51,7 @@ class Hints:
     database: Database
     catalogue: Catalogue
     renderer: Renderer
-    lane_name: LaneName
+    lane_name: LaneScope
     lane: Lane
     settings: ReconcilerSettings
 

@@ -23,7 +23,7 @@ def is_due(contract: Contract, event: Event, *, out_of_time: bool) -> bool:
     Not if the event says nothing: no end, no beginning, and no change of one of our objects. A later fact changes no
     state, so idem emits it as it came, unless its call is open (`idem.outbox.settle.later_facts`).
     """
-    return (contract.event.fetch or out_of_time) and not event.later and (event.said is not None or event.bare)
+    return (contract.event_rule.fetch or out_of_time) and not event.later and (event.said is not None or event.bare)
 
 
 # Needs no lock on the row, and may come a second time.

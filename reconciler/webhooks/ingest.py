@@ -117,7 +117,7 @@ UPDATE idem.webhook_events
 RETURNING id
 """
 # A wake-up that came while the event was looked at is not written over.
-DECIDE = """
+WRITE_FATE = """
 UPDATE idem.webhook_events
    SET fate   = %(fate)s,
        intent_id = %(intent)s,
@@ -165,10 +165,10 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
             fate: EventFate = "foreign" if foreign else "unmatched"
             if foreign:
                 after_commit.emit(connection, lambda: telemetry.webhook_foreign(delivery.provider, delivery.account))
-            await decide(connection, row, fate, None, again=FIRST_TRY)
+            await write_fate(connection, row, fate, None, again=FIRST_TRY)
             return fate
         fate, error = await applying.settle(connection, row, what)
-        await decide(connection, row, fate, what, again=due_again(fate, 0.0), failed=error is not None)
+        await write_fate(connection, row, fate, what, again=due_again(fate, 0.0), failed=error is not None)
         if known and fate != "deferred":
             await waiting_events.close(connection, row, fate)
         return fate
@@ -187,7 +187,7 @@ def due_again(fate: EventFate, age: float) -> float | None:
             return None
 
 
-async def decide(
+async def write_fate(
     connection: AsyncConnection[Any],
     row: UUID,
     fate: EventFate,
@@ -198,7 +198,7 @@ async def decide(
 ) -> None:
     """Write what became of an event; `again`: seconds until the reconciler looks at it once more."""
     await connection.execute(
-        DECIDE,
+        WRITE_FATE,
         {
             "id": row,
             "fate": fate,

@@ -11,7 +11,7 @@ from idem.outbox.observe import after_commit, daemon_events, telemetry
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.reconciler.webhooks import applying, unmatched, waiting_events
 from idem.reconciler.webhooks.delivery import Delivery
-from idem.reconciler.webhooks.ingest import FIRST_TRY, decide, due_again
+from idem.reconciler.webhooks.ingest import FIRST_TRY, due_again, write_fate
 from idem.reconciler.webhooks.matching import match
 from idem.reconciler.webhooks.waiting_events import LEASE, WaitingEvent
 
@@ -96,12 +96,12 @@ async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, wai
             # From unmatched to deferred: this was its first failure.
             tries = max(waiting.tries, 1)
             was_waiting = waiting.fate != "deferred"
-            await decide(connection, waiting.id, "deferred", what, again=pause(tries), failed=was_waiting)
+            await write_fate(connection, waiting.id, "deferred", what, again=pause(tries), failed=was_waiting)
             await waiting_events.bury(
                 connection, dataclasses.replace(waiting, intent_id=found.intent_id, tries=tries), error
             )
             return 0
-        await decide(connection, waiting.id, fate, what, again=due_again(fate, waiting.age))
+        await write_fate(connection, waiting.id, fate, what, again=due_again(fate, waiting.age))
         if fate == "deferred":
             return 0
         await waiting_events.close(connection, waiting.id, fate)

@@ -19,7 +19,7 @@ from idem.outbox.providers import response
 from idem.outbox.settle import record
 from idem.outbox.values import json_pointer, threads
 from idem.reconciler.webhooks.applying import EventFate
-from idem.reconciler.webhooks.ingest import FIRST_TRY, decide
+from idem.reconciler.webhooks.ingest import FIRST_TRY, write_fate
 from idem.reconciler.webhooks.matching import provider_key
 from idem.reconciler.webhooks.waiting_events import WaitingEvent
 
@@ -43,7 +43,7 @@ async def wait_on(
 
     None: the present contract reads no such event. It waits all the same, because another contract may read it again.
     """
-    horizon = contract.event.horizon
+    horizon = contract.event_rule.horizon
     late = waiting.age > (YOUNG if horizon is None else horizon)
     fate: EventFate = "foreign" if waiting.fate == "foreign" else "unmatched"
     async with after_commit.transaction(connection):
@@ -53,7 +53,7 @@ async def wait_on(
             fate = "foreign"
             telemetry.webhook_foreign(waiting.provider, waiting.account)
         again = _foreign_try(waiting) if fate == "foreign" else _next_try(waiting, horizon)
-        await decide(connection, waiting.id, fate, None, again=again)
+        await write_fate(connection, waiting.id, fate, None, again=again)
 
 
 def is_ours(event: Event, contract: Contract) -> bool:

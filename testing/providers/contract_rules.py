@@ -24,7 +24,7 @@ class ContractRules:
             lease=worker.lease,
             margin=worker.margin,
             rules=not isinstance(provider, HttpProvider) or any(each.says in CONCLUDE for each in provider.outcome),
-            events=provider.contract.events,
+            events=provider.contract.events_settle,
             today=datetime.now(UTC).date(),
         )
         errors = [str(each) for each in found if each.level == "error"]

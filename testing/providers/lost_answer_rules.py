@@ -105,6 +105,6 @@ class LostAnswerRules:
     def test_a_lost_answer_can_be_settled_at_all(self, calls: Calls) -> None:
         """By a replay, a look-up, a cancel or an event; otherwise the contract says who decides."""
         contract = calls.contract
-        ways = contract.replays, contract.lookup.possible, contract.events, contract.cancel is not None
+        ways = contract.replays, contract.lookup.possible, contract.events_settle, contract.cancel is not None
         if not any(ways):
             raise NotSupported(f'nothing can show what happened: on_unsettleable is "{contract.on_unsettleable}"')

@@ -65,10 +65,10 @@ class WebhookRules:
     def test_an_event_settles_a_lost_answer(self, calls: Calls) -> None:
         """The event about such a call is a proof, or has a reference with which idem fetches the object."""
         _hearing(calls)
-        applies(calls.contract.events, "webhook.key: events do not name our key")
+        applies(calls.contract.events_settle, "webhook.key: events do not name our key")
         sent = calls.lost(Fault.ACT_THEN_DROP)
         event = _about(calls, sent)
-        if calls.contract.event.fetch or event.bare:
+        if calls.contract.event_rule.fetch or event.bare:
             must(event.reference is not None, "webhook.reference", "the event has none, so nothing can be fetched")
             return
         message = f"the event about a call whose answer was lost is not a proof: {event.note}"
@@ -135,7 +135,7 @@ def _of_its_kind(calls: Calls, sent: SentCall) -> list[Event]:
 def _about(calls: Calls, sent: SentCall) -> Event:
     """The last event about this call that can settle it, else the last event about it."""
     events = _of_its_kind(calls, sent)
-    if calls.contract.events:
+    if calls.contract.events_settle:
         ours = [each for each in events if each.key == sent.key]
         must(bool(ours), "webhook.key", f"none of {len(events)} events names the key of the call")
     else:

@@ -127,7 +127,7 @@ class Plan:
             lookup=LookupRule(by_key=by_key, by_reference=by_reference, by_id=True,
                               horizon=self["horizon"], agree=self["agree"]),
             value_at_risk="none" if self["on_unsettleable"] != "operator" else "some",
-            order=self["order"] if carried and by_key and self["replay"] == "stored" else (),
+            strategies=self["order"] if carried and by_key and self["replay"] == "stored" else (),
             **{name: self[name] for name in (
                 "schedule", "pending_schedule", "pending_limit", "start_mark", "late_effects", "unlisted_4xx",
                 "throttles_before_execution", "on_unsettleable", "limits", "flight_limit")},

@@ -10,7 +10,7 @@ from conformance.installation import Installation
 from idem import Answer
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.domain import keys
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import actions
 from idem.outbox.settle import results
@@ -254,7 +254,7 @@ class IdemDriver:
 
     async def _settle(self, world: ConformanceWorld, outcome: Outcome, answer: Answer | None) -> None:
         await self._alone(world)
-        name, terms = lane_names(self.place.catalogue)["bank", "main"]
+        name, terms = lane_scopes(self.place.catalogue)["bank", "main"]
         async with self.place.database.connection() as connection:
             (row,) = await claims.claim(
                 connection, name, token=uuid4(), holder="worker-1", lease=60, limit=1, now=clock.boottime()

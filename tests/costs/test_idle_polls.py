@@ -9,7 +9,7 @@ from fix_spine import Spine
 from psycopg import AsyncConnection
 
 from idem.outbox.database.bounded import BoundedConnection
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.values import clock
 from idem.outbox.worker import claim
@@ -32,14 +32,14 @@ class Counting(BoundedConnection):
 
 
 async def claimed(connection: AsyncConnection[Any], spine: Spine) -> object:
-    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    name, _ = lane_scopes(spine.catalogue)["keyed", "keyed"]
     return await claim.claim(
         connection, name, token=uuid4(), holder="worker-1", lease=30, limit=16, now=clock.boottime()
     )
 
 
 async def claimed_for_lookup(connection: AsyncConnection[Any], spine: Spine) -> object:
-    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    name, _ = lane_scopes(spine.catalogue)["keyed", "keyed"]
     contract = spine.catalogue.providers["keyed"].contract
     return await due.claim_due(
         connection, name, contract, token=uuid4(), holder="reconciler-1", lease=90, limit=4, now=clock.boottime()

@@ -165,7 +165,7 @@ def test_the_old_key_of_adyen_is_still_taken(providers: dict[str, Provider]) -> 
 
 
 def test_what_is_believed(providers: dict[str, Provider]) -> None:
-    rules = {name: provider.contract.event for name, provider in providers.items() if provider.webhook is not None}
+    rules = {name: provider.contract.event_rule for name, provider in providers.items() if provider.webhook is not None}
     assert {name for name, rule in rules.items() if rule.fetch} == {"gocardless"}
     assert all(rule.horizon is None for rule in rules.values())
     assert providers["paypal_orders"].webhook is None is providers["paypal_payments"].webhook

@@ -62,7 +62,11 @@ def test_what_settles(providers: dict[str, Provider]) -> None:
     for name, provider in providers.items():
         contract = provider.contract
         ways = [("replay", contract.replays), ("reference", contract.lookup.by_reference)]
-        ways += [("cancel", contract.cancel is not None), ("webhook", contract.events), ("id", contract.lookup.by_id)]
+        ways += [
+            ("cancel", contract.cancel is not None),
+            ("webhook", contract.events_settle),
+            ("id", contract.lookup.by_id),
+        ]
         found[name] = [way for way, there in ways if there]
     assert found == {
         "adyen": ["replay", "webhook"],

@@ -34,7 +34,7 @@ def test_its_blocks_are_one_file(tmp_path: Path) -> None:
     # The date grows old, and nobody asks about a mail.
     assert [str(each) for each in explain(path, ENV) if not each.where.endswith(".verified")] == []
     found = load(path, ENV)
-    assert found.providers["acme"].contract.replays and found.providers["acme"].contract.events
+    assert found.providers["acme"].contract.replays and found.providers["acme"].contract.events_settle
     assert found.providers["mail"].contract.on_unsettleable == "assume_done"
 
 
@@ -56,5 +56,5 @@ def test_its_table_says_what_the_contracts_say(providers: dict[str, Provider]) -
         assert carrier == contract.key.carrier
         assert TIMES.get(kept, 0) == contract.key.retention
         assert settles.startswith("replay") is contract.replays
-        assert ("webhook" in settles) is contract.events
+        assert ("webhook" in settles) is contract.events_settle
         assert ("cancel by key" in settles) is (contract.cancel is not None)

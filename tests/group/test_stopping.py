@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from idem.cli.group.stopping import stop_on_signals
+from idem.cli.group.stopping import group_stop
 
 
 def in_the_middle(number: signal.Signals) -> None:
@@ -17,15 +17,15 @@ def in_the_middle(number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_error_that_a_signal_became_ends_with_0(number: signal.Signals) -> None:
-    with pytest.raises(SystemExit) as end, stop_on_signals():
+    with pytest.raises(SystemExit) as end, group_stop():
         in_the_middle(number)
     assert end.value.code == 0
 
 
 def test_an_error_stays_one_without_a_signal_and_once_something_runs() -> None:
-    with pytest.raises(ZeroDivisionError), stop_on_signals():
+    with pytest.raises(ZeroDivisionError), group_stop():
         _ = 1 / 0
-    with pytest.raises(ZeroDivisionError), stop_on_signals() as stop:
+    with pytest.raises(ZeroDivisionError), group_stop() as stop:
         stop.hold()
         signal.raise_signal(signal.SIGINT)
         assert stop.asked

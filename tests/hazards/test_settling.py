@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from idem import Answer
 from idem.decisions import Accepted, InProgress, NeedsOperator, Replay
 from idem.errors import OperatorRefused
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.domain.limits import Limits
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import ages
@@ -383,7 +383,7 @@ async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_m
 
 async def test_hazard_24_a_lease_begins_with_its_statement_not_with_its_transaction(spine: Spine) -> None:
     spine.accepted()
-    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    name, _ = lane_scopes(spine.catalogue)["keyed", "keyed"]
     async with spine.database.connection() as connection, connection.transaction():
         await connection.execute("SELECT pg_sleep(1.2)")
         await claims.claim(connection, name, token=uuid4(), holder="t", lease=60, limit=1, now=clock.boottime())

@@ -10,7 +10,7 @@ from fix_spine import Spine
 
 from idem.outbox.database.pool import Database
 from idem.outbox.database.pooler import server_of
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.values import clock
 from idem.outbox.worker import claim
 
@@ -34,12 +34,14 @@ async def test_a_connection_knows_its_server(pooled: Database) -> None:
 async def test_a_claim_whose_answer_was_lost_is_found_when_it_commits(spine: Spine, pooled: Database) -> None:
     """Its statement still runs: the search goes on until its server has ended, and gives back what it has claimed."""
     spine.accepted()
-    name, token = lane_names(spine.catalogue)["keyed", "keyed"][0], uuid4()
+    name, token = lane_scopes(spine.catalogue)["keyed", "keyed"][0], uuid4()
     async with pooled.connection() as connection:
         async with connection.transaction():
             assert await claim.claim(connection, name, token=token, holder="t", lease=60, limit=1, now=clock.boottime())
             searching = asyncio.create_task(
-                claim.recover_lost_claim(spine.database, name, token, backend=server_of(connection), patience=60)
+                claim.recover_lost_claim(
+                    spine.database, "keyed", "keyed", token, backend=server_of(connection), patience=60
+                )
             )
             await asyncio.wait([searching], timeout=1)
             assert not searching.done()

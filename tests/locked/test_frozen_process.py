@@ -13,7 +13,7 @@ from fix_waiting import until
 
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.contract import LookupRule
-from idem.outbox.domain.lane_names import LaneName, lane_names
+from idem.outbox.domain.lane_scopes import LaneScope, lane_scopes
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
@@ -24,7 +24,7 @@ import asyncio, json, sys
 from idem.outbox.values import clock
 from idem.outbox.worker import claim
 from idem.outbox.database.pool import Database, Timeouts
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 
 async def main(url, lane):
     database = Database(url, name="frozen", timeouts=Timeouts(idle_in_transaction=600, lock=600, statement=600))
@@ -35,15 +35,15 @@ async def main(url, lane):
                           now=clock.boottime())
 
 fields = json.loads(sys.argv[2])
-asyncio.run(main(sys.argv[1], LaneName(**{**fields, "operations": tuple(fields["operations"])})))
+asyncio.run(main(sys.argv[1], LaneScope(**{**fields, "operations": tuple(fields["operations"])})))
 """
 
 
-def exact(spine: Spine) -> LaneName:
-    return replace(lane_names(spine.catalogue)["keyed", "keyed"][0], exact=True, concurrency=4)
+def exact(spine: Spine) -> LaneScope:
+    return replace(lane_scopes(spine.catalogue)["keyed", "keyed"][0], exact=True, concurrency=4)
 
 
-async def one(database: Database, lane: LaneName) -> list[OutboxRow]:
+async def one(database: Database, lane: LaneScope) -> list[OutboxRow]:
     async with database.connection() as connection:
         found = await claims.claim(
             connection, lane, token=claims.new_token(), holder="other", lease=60, limit=1, now=clock.boottime()

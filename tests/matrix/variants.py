@@ -41,7 +41,7 @@ BY_ID_ALONE = LookupRule(by_id=True, horizon=HORIZON, agree=AGREE)
 BASE = Contract(
     "", lookup=LOOKUPS, connect_timeout=DEADLINE, deadline=DEADLINE, flight_limit=FLIGHT, pause_allowance=PAUSE,
     schedule=(5, 30, 120, 600, 3600), pending_schedule=(5, 30, 600), pending_limit=86400, answers=True,
-    throttles_before_execution=True, event=EventRule(redelivery=3000),
+    throttles_before_execution=True, event_rule=EventRule(redelivery=3000),
 )  # fmt: skip
 
 
@@ -123,7 +123,11 @@ def cancelling(replay: Replay, *, blocks_late_requests: bool, name: str = "", **
 
 
 CANCEL_FIRST = cancelling(
-    "success_only", blocks_late_requests=True, name="cancel-first", lookup=LOOKUPS, order=("cancel_by_key", "lookup")
+    "success_only",
+    blocks_late_requests=True,
+    name="cancel-first",
+    lookup=LOOKUPS,
+    strategies=("cancel_by_key", "lookup"),
 )
 """What was called off can be looked at, so that an event which comes after the cancel can be confirmed."""
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from fix_spine import KEYED, Spine
 
-from idem.outbox.domain.lane_names import LaneName, lane_names
+from idem.outbox.domain.lane_scopes import LaneScope, lane_scopes
 from idem.outbox.domain.limits import Limits
 
 
-def limited(spine: Spine, limits: Limits) -> LaneName:
+def limited(spine: Spine, limits: Limits) -> LaneScope:
     spine.change("keyed", contract=replace(KEYED, limits=limits))
-    return lane_names(spine.catalogue)["keyed", "keyed"][0]
+    return lane_scopes(spine.catalogue)["keyed", "keyed"][0]
 
 
 async def backlog(spine: Spine, *, unknown: int, pending: int) -> None:

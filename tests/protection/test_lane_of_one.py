@@ -93,7 +93,7 @@ async def test_a_row_that_nobody_asks_about_does_not_stop_a_lane_of_one(spine: S
 
 async def test_a_cancel_whose_answer_was_lost_is_repeated_and_the_key_not_sent_again(spine: Spine) -> None:
     """The key is burned, the row unknown, the replay window open."""
-    cancelling(spine, key=KEYED.key, order=("cancel_by_key", "replay"))
+    cancelling(spine, key=KEYED.key, strategies=("cancel_by_key", "replay"))
     intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"path": "/payments/cancel"}, ["act_then_drop"])
     await spine.reconcile(after=KEYED.flight_limit + 10)

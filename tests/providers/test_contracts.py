@@ -112,7 +112,7 @@ def test_a_cancel_beside_events_needs_a_look() -> None:
 def test_a_schedule_reaches_past_the_last_redelivery_where_events_alone_can_settle() -> None:
     told = completed(Contract("mail"))
     assert found(told, events=True) == [("error", "schedule")]
-    assert found(replace(told, event=EventRule(redelivery=86399)), events=True) == []
+    assert found(replace(told, event_rule=EventRule(redelivery=86399)), events=True) == []
     assert found(replace(told, lookup=LookupRule(by_reference=True)), events=True) == []
     assert found(replace(SOUND, lookup=LookupRule()), events=True) == []
 
@@ -126,9 +126,11 @@ def test_a_standing_order_stands_only_where_no_value_is_at_risk(order: Any) -> N
 
 
 def test_every_way_to_settle_that_there_is_may_stand_in_the_order() -> None:
-    every = replace(SOUND, cancel=CancelRule(blocks_late_requests=True), order=("cancel_by_key", "lookup", "replay"))
+    every = replace(
+        SOUND, cancel=CancelRule(blocks_late_requests=True), strategies=("cancel_by_key", "lookup", "replay")
+    )
     assert found(every) == []
-    by_id = replace(SOUND, lookup=LookupRule(by_id=True), order=("lookup",))
+    by_id = replace(SOUND, lookup=LookupRule(by_id=True), strategies=("lookup",))
     assert found(by_id) == []
 
 

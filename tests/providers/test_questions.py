@@ -300,13 +300,13 @@ def test_done_may_be_another_status_or_a_word_in_the_body() -> None:
 
 def test_the_contract_says_what_the_settings_say() -> None:
     contract = SQUARE_LIKE.contract
-    assert contract.order == ("lookup", "cancel_by_key")
+    assert contract.strategies == ("lookup", "cancel_by_key")
     assert (contract.late_effects, contract.dedicated_account, contract.listed) == (True, True, False)
     assert contract.cancel == CancelRule(blocks_late_requests=False)
     assert STRIPE_LIKE.contract.lookup.by_events
     assert STRIPE_LIKE.contract.lookup.possible
     assert STRIPE_LIKE.contract.listed
-    assert STRIPE_LIKE.contract.order == ()
+    assert STRIPE_LIKE.contract.strategies == ()
     blocks = {"path": "/c/{idem.key}", "blocks_late_requests": True}
     assert provider(SQUARE, cancel_by_key=blocks).contract.cancel == CancelRule(blocks_late_requests=True)
 

@@ -9,7 +9,7 @@ from fix_waiting import stopping
 from settling import shop
 
 from idem.outbox.daemon.daemon import Life
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.values import clock
 from idem.outbox.worker import claim
 from idem.outbox.worker.worker import Worker
@@ -18,7 +18,7 @@ from idem.reconciler import due
 
 async def held(spine: Spine, kind: str, beats: int, holder: str, table: int) -> list[Any]:
     """What a worker or a reconciler takes that knows of so many heartbeats, and of this outbox."""
-    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    name, _ = lane_scopes(spine.catalogue)["keyed", "keyed"]
     contract = spine.catalogue.providers["keyed"].contract
     terms: Any = {
         "token": uuid4(), "holder": holder, "lease": 30, "limit": 5, "now": clock.boottime(), "beats": beats,

@@ -17,7 +17,7 @@ from fix_sql import forced, query
 from idem.migrations import runner
 from idem.outbox.daemon.daemon import Life
 from idem.outbox.database.pool import AWAY, Database, Timeouts
-from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.recovery.guard import Durability, Guard
 from idem.outbox.values import clock
 from idem.outbox.worker import claim
@@ -182,7 +182,7 @@ def reload(made: Server) -> None:
 
 async def test_tables_that_were_made_anew_between_two_signs_of_life_are_noticed(made: Server, spine: Spine) -> None:
     """The backup is younger than the last heartbeat, and older than a send: nothing is sent before it is doubted."""
-    name, _ = lane_names(spine.catalogue)["keyless", "keyless"]
+    name, _ = lane_scopes(spine.catalogue)["keyless", "keyless"]
     async with Daemon(spine) as daemon:
         await daemon.beat()
 

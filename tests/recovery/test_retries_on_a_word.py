@@ -110,7 +110,7 @@ async def test_a_verdict_takes_the_place_of_a_word(restorable: Restorable) -> No
     assert (await row(restorable))["from_the_word"]
     askable = catalogue(spine.bank.url).providers["keyed"]
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": askable})
-    use(spine, order=("lookup",), operation={"max_redrives": 0})
+    use(spine, strategies=("lookup",), operation={"max_redrives": 0})
     # No older payment shows that the new look-ups find what was sent before them; they count as those of then.
     await spine.all("UPDATE idem.outbox SET sent_as = NULL RETURNING id")
     for _ in range(3):

@@ -232,7 +232,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "ingest.IS_KNOWN": hook, "ingest.INSERT_EVENT": {**hook, "event": "evt_new"},
         "ingest.CONFIRM": hook,
         "ingest.INSERT_BODY": {"id": uuid4(), "headers": "{}", "body": b"{}"},
-        "ingest.DECIDE": {"id": event, "fate": "applied", "intent": intent, "row": row, "failed": False,
+        "ingest.WRITE_FATE": {"id": event, "fate": "applied", "intent": intent, "row": row, "failed": False,
                           "again": None},
         "matching.BY_KEY": {**hook, "key": uuid4()}, "matching.BY_REFERENCE": {**hook, "reference": "pay_110000"},
         "applying.IS_STORED": {"id": proof},

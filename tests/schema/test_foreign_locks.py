@@ -27,7 +27,7 @@ WAITS: Final = {
     "results.REMEMBER_ERROR": ONE, "locked_rows.LOCK": ONE,
     "failures.DROP": ONE, "failures.FAIL": ONE, "hints.DROP": ONE, "hints.KEEP": ONE,
     "fetch_claim.HINT_ENDED": ONE, "fetch_claim.HINT_IS_EARLY": ONE, "fetch_claim.PUT_OFF": ONE, "ingest.CONFIRM": ONE,
-    "ingest.DECIDE": ONE,
+    "ingest.WRITE_FATE": ONE,
     "waiting_events.FAILED": ONE, "waiting_events.CLOSE": ONE,
     "discrepancies.STATE": ONE,
     "key_rotation.REKEY": AFTER, "freezing.FREEZE": AFTER, "key_rotation.FREEZE": AFTER,

@@ -18,7 +18,7 @@ from idem import Answer
 from idem.decisions import Accepted, InProgress
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle import results
 from idem.outbox.settle.expired_leases import sweep_expired
@@ -92,7 +92,7 @@ def test_accept_is_one_round_trip(caller: Connection, acceptor: Acceptor, warm: 
         assert trips.since() == 1
 
 
-LANE = LaneName("keyed", "keyed", NOWHERE, "test", ("pay.keyed",), concurrency=1000)
+LANE = LaneScope("keyed", "keyed", NOWHERE, "test", ("pay.keyed",), concurrency=1000)
 
 
 def fill(db_url: str, acceptor: Acceptor, count: int, prefix: str = "k") -> None:

@@ -198,5 +198,5 @@ async def test_the_contract_knows_what_is_said_about_events(desk: Desk, configur
     more = 'fetch = true\nredelivery = "5d"\nunmatched = "ignore"\n'
     async with running(desk, configuration, CASES[2], more):
         contract = desk.spine.catalogue.providers["keyed"].contract
-        assert contract.event == EventRule(True, 432000.0, None)
-        assert contract.events
+        assert contract.event_rule == EventRule(True, 432000.0, None)
+        assert contract.events_settle

@@ -107,7 +107,7 @@ def test_what_is_said_about_events_arrives_in_the_contract(tmp_path: Path) -> No
         file = written(
             tmp_path, HMAC + more, BASE.replace("[providers.bank.accounts", LOOKUP + "[providers.bank.accounts")
         )
-        return load(file, {"HOOK": PLAIN}).providers["bank"].contract.event
+        return load(file, {"HOOK": PLAIN}).providers["bank"].contract.event_rule
 
     assert rule("") == EventRule()
     assert rule('fetch = true\nredelivery = "2d"\n') == EventRule(True, 172800.0)
@@ -261,7 +261,7 @@ def test_a_key_beside_the_tag_is_a_key(tmp_path: Path) -> None:
     """Then an event can settle a call that broke, and nothing warns."""
     assert findings(tmp_path, 'scheme = "stripe"\n', STRIPE, base=TAGGED) == []
     found = load(written(tmp_path, 'scheme = "stripe"\n', TAGGED), {"HOOK": STRIPE})
-    assert found.providers["bank"].contract.events
+    assert found.providers["bank"].contract.events_settle
 
 
 def test_an_id_that_is_not_signed_is_said(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from sending.box import Box, idem_of
 
 from idem.outbox.config.settings import WorkerSettings
-from idem.outbox.daemon.daemon import stop_on_signals
+from idem.outbox.daemon.daemon import stop_event
 from idem.outbox.database.pool import Database
 from idem.outbox.observe import telemetry
 from idem.outbox.worker.worker import Worker
@@ -32,7 +32,7 @@ def run(database_url: str, home: str) -> None:
         await database.open()
         idem = idem_of(Path(home, "postman.toml"), send)
         settings = WorkerSettings(lease=LEASE, margin=0.5, slots=2, poll=0.05)
-        with stop_on_signals() as stop:
+        with stop_event() as stop:
             await Worker(database, idem.catalogue(), settings).run(stop)
         await database.close()
 

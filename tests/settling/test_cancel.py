@@ -88,7 +88,7 @@ async def test_the_last_rung_of_the_schedule_cancels_what_the_lookups_did_not_de
 
 async def test_a_cancel_whose_answer_is_lost_is_repeated_before_anything_is_believed(spine: Spine) -> None:
     """It may have voided what a look-up would still show; and no replay meets a key that may be cancelled."""
-    cancelling(spine, key=KEYED.key, order=("cancel_by_key", "replay"))
+    cancelling(spine, key=KEYED.key, strategies=("cancel_by_key", "replay"))
     intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"path": "/payments/cancel"}, ["act_then_drop"])
     await spine.reconcile(after=KEYED.flight_limit + 10)
@@ -105,7 +105,7 @@ async def test_a_cancel_whose_answer_is_lost_is_repeated_before_anything_is_beli
 
 async def test_a_reconciler_that_dies_with_its_cancel_leaves_the_key_burned(spine: Spine) -> None:
     """The mark is committed before the first byte: whoever takes the row next makes no replay."""
-    cancelling(spine, key=KEYED.key, order=("cancel_by_key", "replay"))
+    cancelling(spine, key=KEYED.key, strategies=("cancel_by_key", "replay"))
     intent = await spine.sent(faults=["act_then_drop"])
     gone = asyncio.Event()
 

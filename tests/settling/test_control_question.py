@@ -17,7 +17,7 @@ from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import clock
 from idem.outcomes import Absent
 from idem.reconciler import due
-from idem.reconciler.control_question import Doubt
+from idem.reconciler.control_question import Disbelief
 from idem.reconciler.lookup_claim import LookupClaim
 from idem.testing.bank import BankAccount as BankAccount
 
@@ -30,7 +30,7 @@ class Desk(Asking):
     async def take(self) -> None:
         self.taken = await self.claim(replay_first=False)
 
-    async def confirm(self, taken: LookupClaim | None = None) -> Doubt | None:
+    async def confirm(self, taken: LookupClaim | None = None) -> Disbelief | None:
         """Whether an absence that was found a moment ago is believed."""
         return await self.control.confirm(
             Absent(), taken or self.taken, asked_as=self.sender.now(), lease_ends=clock.boottime() + 60

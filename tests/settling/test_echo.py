@@ -50,7 +50,7 @@ async def test_the_event_of_the_cancelled_object_refuses_nothing(spine: Spine) -
 
 
 async def test_a_lookup_of_the_new_key_is_not_answered_with_the_object_of_the_old_one(spine: Spine) -> None:
-    intent, old = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
+    intent, old = await cancelled(spine, lookups=True, strategies=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
     await sent_anew(spine, "drop_before_acting")
     await spine.advance(10)
     taken = await claim_due_row(spine, "keyed")
@@ -65,9 +65,11 @@ async def test_a_lookup_of_the_new_key_is_not_answered_with_the_object_of_the_ol
 
 async def test_a_gone_key_is_asked_about_all_the_same(spine: Spine) -> None:
     """Look-ups only from here on: the voided payment is seen and does not count, the new one is, and does."""
-    intent, _ = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
+    intent, _ = await cancelled(spine, lookups=True, strategies=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
     await sent_anew(spine, "act_then_drop")
-    cancelling(spine, cancel=None, lookups=True, order=("lookup",), lookup=LookupRule(True, True, True, horizon=10))
+    cancelling(
+        spine, cancel=None, lookups=True, strategies=("lookup",), lookup=LookupRule(True, True, True, horizon=10)
+    )
     assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
     assert isinstance(spine.accept(), Replay)
     assert await spine.letters(intent) == []
@@ -76,9 +78,9 @@ async def test_a_gone_key_is_asked_about_all_the_same(spine: Spine) -> None:
 
 
 async def test_an_absence_of_the_new_key_is_not_a_refusal_of_the_old_one(spine: Spine) -> None:
-    intent, _ = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
+    intent, _ = await cancelled(spine, lookups=True, strategies=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
     await sent_anew(spine, "drop_before_acting")
-    cancelling(spine, cancel=None, lookups=True, order=("lookup",), lookup=KEYED.lookup)
+    cancelling(spine, cancel=None, lookups=True, strategies=("lookup",), lookup=KEYED.lookup)
     await spine.reconcile(after=200, times=2)
     assert (await spine.row(intent))["status"] != "unknown"
     await sent_anew(spine, "none")

@@ -103,7 +103,7 @@ async def test_a_late_result_after_the_key_was_changed_completes_nothing(spine: 
 
 async def test_what_is_fetched_while_a_cancel_may_still_arrive_is_not_believed(spine: Spine, hooks: Hooks) -> None:
     """The cancel's answer is lost and the cancel is still under way; what the provider shows now is voided then."""
-    cancelling(spine, lookups=True, lookup=KEYED.lookup, order=("cancel_by_key", "lookup"))
+    cancelling(spine, lookups=True, lookup=KEYED.lookup, strategies=("cancel_by_key", "lookup"))
     known = hooks.spine.provider("keyed")
     spine.change("keyed", webhook=known.webhook, events=known.events)
     intent, payment = await hooks.lost("k1")

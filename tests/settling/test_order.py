@@ -46,7 +46,7 @@ def following(row: LookupClaim, done: dict[Strategy, LookupOutcome] | None = Non
 )
 def test_the_order_follows_from_what_a_replay_does(replay: Any, order: tuple[Strategy, ...]) -> None:
     assert strategies.order(replace(KEYED, key=replace(KEYED.key, replay=replay))) == order
-    assert strategies.order(replace(KEYED, order=("lookup", "replay"))) == ("lookup", "replay")
+    assert strategies.order(replace(KEYED, strategies=("lookup", "replay"))) == ("lookup", "replay")
 
 
 def test_a_floor_below_twice_the_margin_is_no_replay() -> None:
@@ -71,7 +71,7 @@ def test_a_cancel_is_made_only_for_what_nothing_before_it_decides() -> None:
     assert following(taken(lookups=last, inline=True), absent) is None
     assert following(taken(lookups=last, status=OutboxStatus.AWAITING), absent) is None
     assert following(taken(lookups=last), absent, contract=KEYED) is None
-    first = replace(CONTRACT, order=("cancel_by_key", "lookup"))
+    first = replace(CONTRACT, strategies=("cancel_by_key", "lookup"))
     assert following(taken(), contract=first) == "cancel_by_key", "as the contract says"
 
 
@@ -118,7 +118,7 @@ async def test_where_a_replay_could_execute_there_is_none(spine: Spine, kind: st
 
 async def test_a_contract_may_put_the_look_before_the_replay(spine: Spine) -> None:
     """Then a replay is an attempt only when it is made."""
-    use(spine, order=("lookup", "replay"))
+    use(spine, strategies=("lookup", "replay"))
     intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"method": "GET"}, ["503"])
     assert dict((await spine.reconcile(after=10)).settled) == {"replay:succeeded": 1}
@@ -134,7 +134,7 @@ async def test_a_contract_may_put_the_look_before_the_replay(spine: Spine) -> No
 
 
 async def test_a_replay_that_comes_second_obeys_the_retention_guard(spine: Spine) -> None:
-    use(spine, order=("lookup", "replay"))
+    use(spine, strategies=("lookup", "replay"))
     intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"method": "GET"}, ["503"] * 5)
     await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin + 1)

@@ -8,7 +8,7 @@ from fix_spine import Spine
 from fix_sql import forced
 from psycopg import AsyncConnection
 
-from idem.outbox.domain.lane_names import LaneName, lane_names
+from idem.outbox.domain.lane_scopes import LaneScope, lane_scopes
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claim
@@ -24,13 +24,13 @@ def plant(
     forced(url, PLANT, ({"rows": rows, "tenant": tenant, "due_in": due_in, "status": status, "origin": origin}))
 
 
-def lane(spine: Spine) -> LaneName:
+def lane(spine: Spine) -> LaneScope:
     """The lane of `pay.keyed`; what is planted for it needs `origin=spine.bank.url`."""
-    return lane_names(spine.catalogue)["keyed", "keyed"][0]
+    return lane_scopes(spine.catalogue)["keyed", "keyed"][0]
 
 
 async def grab(
-    connection: AsyncConnection[Any], name: LaneName, limit: int, turns: TenantRound | None = None
+    connection: AsyncConnection[Any], name: LaneScope, limit: int, turns: TenantRound | None = None
 ) -> list[Claim]:
     """One claim."""
     return await claims.claim(

@@ -10,7 +10,7 @@ from fix_sql import query
 from shares.gate import Gate
 from shares.queues import grab, lane, plant, tenants
 
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.fairness import SHARED, WIDTH, TenantRound
@@ -18,7 +18,7 @@ from idem.outbox.worker.fairness import SHARED, WIDTH, TenantRound
 pytestmark = pytest.mark.timeout(60)
 
 
-async def spare(connection: Any, name: LaneName, turns: TenantRound | None = None, holder: str = "test") -> list[str]:
+async def spare(connection: Any, name: LaneScope, turns: TenantRound | None = None, holder: str = "test") -> list[str]:
     rows = await claims.claim(
         connection,
         name,

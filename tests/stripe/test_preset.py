@@ -178,7 +178,7 @@ def test_what_the_user_writes_wins(tmp_path: Path) -> None:
     assert isinstance(provider, HttpProvider)
     contract = provider.contract
     assert (contract.deadline, contract.lookup.agree, contract.lookup.horizon) == (8, 3, 600)
-    assert (contract.key.replay, contract.key.retention, contract.events) == ("stored", 86400, False)
+    assert (contract.key.replay, contract.key.retention, contract.events_settle) == ("stored", 86400, False)
     assert provider.webhook is None
     main = provider.accounts["main"]
     assert (main.origin, main.credentials) == ("https://api.stripe.com", {"authorization": f"Bearer {KEY}"})
@@ -243,7 +243,7 @@ def test_the_example_is_what_the_page_says(tmp_path: Path) -> None:
         file.write_text(text)
         assert [str(each) for each in explain(file, ENV) if not each.where.endswith(".verified")] == []
         contract = load(file, ENV).providers["stripe"].contract
-        assert contract.replays and contract.events and contract.lookup.by_events
+        assert contract.replays and contract.events_settle and contract.lookup.by_events
 
 
 def test_config_errors_are_config_errors(tmp_path: Path) -> None:

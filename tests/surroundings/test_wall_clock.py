@@ -93,9 +93,9 @@ async def test_a_question_has_the_database_clock(desk: Desk, monkeypatch: pytest
     await desk.spine.advance(3600)
     at = (await desk.spine.one("SELECT extract(epoch FROM statement_timestamp())::float8 AS at"))["at"]
     monkeypatch.setattr(time, "time", lambda: at - YEAR)
-    from idem.outbox.domain.lane_names import lane_names
+    from idem.outbox.domain.lane_scopes import lane_scopes
 
-    lane, _ = lane_names(desk.spine.catalogue)["keyed", "keyed"]
+    lane, _ = lane_scopes(desk.spine.catalogue)["keyed", "keyed"]
     contract = desk.spine.catalogue.providers["keyed"].contract
     async with desk.spine.database.connection() as connection:
         (claim,) = await due.claim_due(connection, lane, contract, token=intent, holder="me", lease=30, limit=1, now=0)

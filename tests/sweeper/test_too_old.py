@@ -8,7 +8,7 @@ from uuid import uuid4
 import psycopg
 
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.worker.claim import claim
 from idem.sweeper.too_old import hold_too_old
 
@@ -74,7 +74,7 @@ async def test_a_claim_and_the_holding_of_a_row_have_one_winner(rows: Any) -> No
     await rows.execute(
         "UPDATE idem.outbox SET start_before = statement_timestamp() + random() * interval '500 milliseconds'"
     )
-    lane = LaneName("keyed", "keyed", "http://127.0.0.1:9", "test", ("pay.keyed",))
+    lane = LaneScope("keyed", "keyed", "http://127.0.0.1:9", "test", ("pay.keyed",))
     claimed: list[Any] = []
 
     async def work() -> None:

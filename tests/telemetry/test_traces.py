@@ -66,7 +66,7 @@ async def test_asking_about_a_hint_carries_it_too(desk: Desk) -> None:
     """An event that is fetched before it is believed: the look is about the row, like those of its schedule."""
     spine = desk.spine
     async with watched(spine) as sent:
-        use(spine, event=EventRule(fetch=True))
+        use(spine, event_rule=EventRule(fetch=True))
         async with hooking(desk) as hooks:
             spine.bank.script(None, ["act_then_drop"])
             intent = spine.accepted(traceparent=TRACE)

@@ -24,7 +24,7 @@ REFUNDED = Rule(
 async def knowing_refunds(hooks: Hooks, *, fetch: bool) -> Hooks:
     """The contract knows refunds from now on."""
     keyed = hooks.spine.provider("keyed")
-    contract = replace(keyed.contract, event=EventRule(fetch=fetch))
+    contract = replace(keyed.contract, event_rule=EventRule(fetch=fetch))
     await hooks.change(outcome=(REFUNDED, *keyed.outcome), contract=contract)
     return hooks
 

@@ -49,7 +49,7 @@ async def test_an_event_that_the_contract_cannot_read_for_a_while_is_not_lost(ho
 async def test_who_is_sure_passes_an_event_that_nobody_can_confirm(hooks: Hooks, state: str) -> None:
     """Else a question that the provider never answers would keep the row for ever."""
     spine, acts = hooks.spine, hooks.desk
-    await hooks.change(contract=replace(spine.provider("keyed").contract, event=EventRule(fetch=True)))
+    await hooks.change(contract=replace(spine.provider("keyed").contract, event_rule=EventRule(fetch=True)))
     make = {"unknown": acts.unknown, "held": acts.held, "queued": acts.pending}[state]
     act = "cancel" if state == "queued" else "redrive"
     intent = await make("k")

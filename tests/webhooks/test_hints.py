@@ -23,7 +23,7 @@ UNKNOWN_THEN_DONE = [("worker", "in_progress", "unknown"), ("webhook", "unknown"
 @pytest.fixture
 async def fetching(hooks: Hooks) -> Hooks:
     """An endpoint whose provider `keyed` is asked before its events are believed."""
-    await hooks.change(contract=replace(hooks.spine.provider("keyed").contract, event=EventRule(fetch=True)))
+    await hooks.change(contract=replace(hooks.spine.provider("keyed").contract, event_rule=EventRule(fetch=True)))
     return hooks
 
 

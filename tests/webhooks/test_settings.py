@@ -47,7 +47,7 @@ def test_ib_103_several_secrets_of_an_account(tmp_path: Path) -> None:
     found = load(written(tmp_path, WEBHOOK, HAS_SECRETS), ENV)
     webhook = found.providers["bank"].webhook
     assert webhook is not None and webhook.secrets == {"main": (KEYS["first"], KEYS["second"])}
-    assert found.providers["bank"].contract.events
+    assert found.providers["bank"].contract.events_settle
     assert found.warnings == ()
     assert not any(each in repr(found) + repr(found.providers) + repr(webhook) for each in (FIRST, str(KEYS["first"])))
 
@@ -89,7 +89,7 @@ def test_ib_102_no_secret_is_said_at_the_start(tmp_path: Path) -> None:
     assert (warning.level, warning.where) == ("warning", "providers.bank.webhook.secrets")
     assert "every event of that account is refused" in warning.what
     found = load(written(tmp_path, WEBHOOK), ENV)
-    assert not found.providers["bank"].contract.events
+    assert not found.providers["bank"].contract.events_settle
 
 
 TWO = BASE + '[providers.bank.accounts.second]\norigin = "https://bank.example"\n'

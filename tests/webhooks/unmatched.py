@@ -26,7 +26,7 @@ def changed(hooks: Hooks) -> Change:
 
     async def change(rule: EventRule = USUAL, *, dedicated: bool = False, tag: DeploymentTag | None = None) -> None:
         keyed = hooks.spine.provider("keyed")
-        contract = replace(keyed.contract, event=rule, dedicated_account=dedicated, deployment="test")
+        contract = replace(keyed.contract, event_rule=rule, dedicated_account=dedicated, deployment="test")
         await hooks.change(contract=contract, tag=tag)
 
     return change

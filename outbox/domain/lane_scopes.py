@@ -8,11 +8,11 @@ from idem.outbox.domain.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
-class LaneName:
-    """What a claim is for. A row of another account, origin or environment cannot be claimed through it.
+class LaneScope:
+    """The scope of a claim. A row of another account, origin or environment cannot be claimed through it.
 
     `concurrency`: calls of the fleet at a time, exceeded by no batch where it is `exact`; `asking`: how many of them
-    look-ups and replays may take together. `replay_window`: seconds for which a second send is harmless, 0: never.
+    look-ups and replays may take together. `memory`: seconds for which a second send is harmless, 0: never.
     """
 
     provider: str
@@ -23,19 +23,19 @@ class LaneName:
     concurrency: int | None = None
     exact: bool = False
     asking: int | None = None
-    replay_window: float = 0.0
+    memory: float = 0.0
 
 
-def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]]:
+def lane_scopes(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneScope, dict[str, Terms]]]:
     """The lanes of a configuration: one for each (provider, account) that an operation calls."""
-    lanes: dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]] = {}
+    lanes: dict[tuple[str, str], tuple[LaneScope, dict[str, Terms]]] = {}
     for operation in catalogue.operations.values():
         if operation.provider == LOCAL:
             continue
         contract = catalogue.providers[operation.provider].contract
         key = (operation.provider, operation.account)
         terms = {**(lanes[key][1] if key in lanes else {}), operation.name: Terms(contract, operation)}
-        lane = LaneName(
+        lane = LaneScope(
             provider=operation.provider,
             account=operation.account,
             origin=catalogue.providers[operation.provider].accounts[operation.account].origin,
@@ -44,7 +44,7 @@ def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, di
             concurrency=contract.limits.concurrency,
             exact=contract.limits.exact,
             asking=contract.limits.asking,
-            replay_window=contract.memory,
+            memory=contract.memory,
         )
         lanes[key] = (lane, terms)
     return lanes

@@ -45,7 +45,7 @@ def acting(known: Catalogue, **changes: Any) -> Catalogue:
     """The catalogue whose bank may ask the customer to act, and which sends events."""
     keyed = known.providers["keyed"]
     assert isinstance(keyed, HttpProvider)
-    bank = replace(keyed, outcome=OUTCOME, contract=replace(keyed.contract, answers=True, events=True))
+    bank = replace(keyed, outcome=OUTCOME, contract=replace(keyed.contract, answers=True, events_settle=True))
     operations = {
         f"pay.{kind}": operation(f"pay.{kind}", "keyed", completes_when=kind, interim=interim, answer=answer, **changes)
         for kind in KINDS

@@ -68,7 +68,7 @@ class Variant:
 
     def provider(self, origin: str, accounts: list[str], webhooks: bool) -> HttpProvider:
         """Our side, with its accounts. Raises AssertionError if start-up would refuse the contract."""
-        contract = completed(replace(self.contract, provider=self.name, events=webhooks))
+        contract = completed(replace(self.contract, provider=self.name, events_settle=webhooks))
         found = check(contract, lease=30, margin=1, events=webhooks)
         assert not [each for each in found if each.level == "error"], found
         keyless = contract.key.carrier == "none"

@@ -29,7 +29,7 @@ async def test_a_cached_500_ends_the_replays_and_the_look_ups_settle(spine: Spin
 
 async def test_the_replays_stop_where_nothing_else_can_be_asked(spine: Spine) -> None:
     """Events may still bring the proof; the bank's log shows no third send, however long it takes."""
-    use(spine, kept=True, lookups=False, events=True)
+    use(spine, kept=True, lookups=False, events_settle=True)
     intent = await spine.sent(faults=["act_then_500"])
     await spine.reconcile(after=5000, times=6)
     assert len(sends(spine)) == 2

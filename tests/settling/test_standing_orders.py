@@ -65,7 +65,7 @@ async def test_assume_not_done_without_a_redrive_tells_somebody(spine: Spine) ->
 
 @pytest.mark.parametrize("order", ["assume_done", "assume_not_done"])
 async def test_where_an_event_may_still_come_the_schedule_is_used_up_first(spine: Spine, order: str) -> None:
-    intent = await lost(spine, on_unsettleable=order, events=True)
+    intent = await lost(spine, on_unsettleable=order, events_settle=True)
     for _ in range(len(KEYLESS.schedule) - 1):
         await spine.reconcile(after=5000)
         assert (await spine.row(intent))["status"] == "unknown"

@@ -300,7 +300,7 @@ async def test_where_only_events_can_settle_nobody_is_called_before_the_schedule
     """No replay and no look-up: an unknown call waits for its event."""
     spine = hooks.spine
     known, contract = spine.catalogue, spine.provider("keyed").contract
-    contract = replace(contract, key=KeyRule(), lookup=LookupRule(), events=True, schedule=(5, 30, 120))
+    contract = replace(contract, key=KeyRule(), lookup=LookupRule(), events_settle=True, schedule=(5, 30, 120))
     spine.change("keyed", contract=contract, lookups=())
     intent = await hooks.desk.after("k", Ambiguous())
     for _ in range(2):

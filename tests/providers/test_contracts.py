@@ -55,7 +55,7 @@ def test_a_sound_contract_has_no_findings() -> None:
         ({"on_unsettleable": "assume_not_done"}, ("error", "on_unsettleable")),
         ({"retention_max": 86399.0}, ("error", "retention_max")),
         ({"schedule": (90000,)}, ("error", "schedule")),
-        ({"event": EventRule(redelivery=-1)}, ("error", "webhook.redelivery")),
+        ({"event_rule": EventRule(redelivery=-1)}, ("error", "webhook.redelivery")),
         ({"strategies": ("replay", "replay")}, ("error", "settle")),
         ({"strategies": ("cancel_by_key", "lookup")}, ("error", "settle")),
         ({"strategies": ("lookup",), "lookup": LookupRule()}, ("error", "settle")),

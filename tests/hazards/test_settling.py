@@ -100,7 +100,7 @@ async def test_hazard_7_no_replay_outside_the_retention_guard(spine: Spine) -> N
     """After floor less margin the key may be forgotten: the row is only looked up."""
     intent = await spine.sent(faults=["act_then_drop"])
     done = await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin + 1)
-    assert dict(done.settled) == {"look:succeeded": 1}
+    assert dict(done.settled) == {"lookup:succeeded": 1}
     assert len(spine.bank.log.sends()) == 1
     assert isinstance(spine.accept(), Replay)
     assert await spine.letters(intent) == []
@@ -111,7 +111,7 @@ async def test_hazard_7_a_floor_lowered_in_the_configuration_holds_at_once(spine
     await spine.advance(1000)
     key = dataclasses.replace(KEYED.key, retention=600, margin=180)
     spine.change("keyed", contract=dataclasses.replace(KEYED, key=key))
-    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    assert dict((await spine.reconcile()).settled) == {"lookup:succeeded": 1}
     assert len(spine.bank.log.sends()) == 1
 
 

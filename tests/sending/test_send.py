@@ -203,7 +203,7 @@ async def test_a_lookup_by_key_settles_what_was_sent_and_what_was_not(office: Of
     await post.work()
     assert (await status(post, intent), len(box.mails)) == ("unknown", 1)
     done = await post.reconcile(hasten=True)
-    assert dict(done.settled) == {"look:succeeded": 1}
+    assert dict(done.settled) == {"lookup:succeeded": 1}
     assert isinstance(post.accept(operation=OPERATION), Replay)
     assert len(box.mails) == 1
 

@@ -42,7 +42,7 @@ async def test_a_first_send_that_says_so_is_never_replayed(spine: Spine) -> None
     spine.change("keyed", outcome=(rule, *provider.outcome))
     intent = await spine.sent(faults=["act_then_500"])
     await spine.expect(intent, status="unknown", key_burned=True)
-    assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
+    assert dict((await spine.reconcile(after=10)).settled) == {"lookup:succeeded": 1}
     assert len(sends(spine)) == 1
 
 

@@ -70,7 +70,7 @@ async def test_a_gone_key_is_asked_about_all_the_same(spine: Spine) -> None:
     cancelling(
         spine, cancel=None, lookups=True, strategies=("lookup",), lookup=LookupRule(True, True, True, horizon=10)
     )
-    assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
+    assert dict((await spine.reconcile(after=10)).settled) == {"lookup:succeeded": 1}
     assert isinstance(spine.accept(), Replay)
     assert await spine.letters(intent) == []
     assert standing(spine) == 1

@@ -126,7 +126,7 @@ async def test_a_contract_may_put_the_look_before_the_replay(spine: Spine) -> No
     assert [(each["kind"], each["attempt"]) for each in kinds] == [("replay", 2)]
     assert kinds[0]["details"]["tried"][0]["how"] == "lookup"
     second = await spine.sent("k2", faults=["act_then_drop"])
-    assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
+    assert dict((await spine.reconcile(after=10)).settled) == {"lookup:succeeded": 1}
     attempts = "SELECT attempt FROM idem.evidence WHERE source = 'reconciler' AND intent_id = %(i)s"
     assert await spine.column(attempts, i=second) == [1]
     assert intent != second
@@ -145,7 +145,7 @@ async def test_a_replay_that_comes_second_obeys_the_retention_guard(spine: Spine
 
 async def test_a_replay_comes_first_and_the_look_after_it(spine: Spine) -> None:
     intent = await spine.sent(faults=["act_then_drop", "503"])
-    assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
+    assert dict((await spine.reconcile(after=10)).settled) == {"lookup:succeeded": 1}
     seen = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'lookup'")
     tried = [(each["how"], each["outcome"], each["http_status"]) for each in seen["details"]["tried"]]
     assert tried == [("replay", "could_not_ask", 503)]

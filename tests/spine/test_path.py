@@ -45,7 +45,7 @@ async def test_absent_is_believed_only_after_the_quiet_time_then_redriven(spine:
         assert row["status"] == "unknown"
     assert row["absences"] == 3
     done = await spine.reconcile(after=100, hasten=True)
-    assert dict(done.settled) == {"look:absent": 1}
+    assert dict(done.settled) == {"lookup:absent": 1}
     assert (await spine.key(intent))["state"] == "failed_retryable"
     assert (await spine.reconcile(after=10)).redriven == 1
     await spine.work()

@@ -24,7 +24,7 @@ async def test_hazard_10_a_cached_500_ends_the_replays_and_its_events_settle(str
     stripe_shop.bank.script(None, ["act_then_500"])
     row = await stripe_shop.row(await stripe_shop.done())
     assert row is not None and (row["status"], row["key_burned"]) == ("unknown", True)
-    assert dict((await stripe_shop.reconcile(after=10)).settled) == {"look:succeeded": 1}
+    assert dict((await stripe_shop.reconcile(after=10)).settled) == {"lookup:succeeded": 1}
     assert (len(stripe_shop.objects()), stripe_shop.sends()) == (1, 1)
 
 
@@ -87,7 +87,7 @@ async def test_a_key_that_was_used_for_something_else_proves_nothing(stripe_shop
 async def test_hazard_7_after_the_window_nothing_is_sent_and_the_events_settle(stripe_shop: Shop) -> None:
     intent = await stripe_shop.done(faults=["act_then_drop"])
     stripe_shop.bank.shift_clock(DAY + 60)
-    assert dict((await stripe_shop.reconcile(after=DAY - 900)).settled) == {"look:succeeded": 1}
+    assert dict((await stripe_shop.reconcile(after=DAY - 900)).settled) == {"lookup:succeeded": 1}
     assert (len(stripe_shop.objects()), stripe_shop.sends()) == (1, 1)
     assert await stripe_shop.end(intent) == ("succeeded", stripe_shop.objects()[0])
 

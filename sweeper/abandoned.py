@@ -29,7 +29,7 @@ SELECT o.id, o.status_since
 # A key that is refused for ever keeps its tombstone for ever: its row leaves when another tombstone would go. Steps
 # that were done before this one, lost commits, a stored proof or an open entry: each still waits for something.
 _NOTED = noted(
-    "sweeper", "deleted", "due d JOIN gone g USING (id)",
+    "sweeper", "row_deleted", "due d JOIN gone g USING (id)",
     intent_id="d.intent_id", outbox_id="d.id", step="d.step", attempt="d.attempt", from_status="'held'",
 )  # fmt: skip
 DELETE_ROWS = f"""

@@ -132,7 +132,7 @@ async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any) -> None:
     async with rows.database.connection() as connection:
         with pytest.raises(OperatorRefused, match="stays failed_retryable: nothing happened, and its key has expired"):
             await cancel(connection, rows.known, intent, by="anna", reason="r", version=None)
-    (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE kind = 'deleted'")
+    (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE kind = 'row_deleted'")
     told = (seen["intent_id"], seen["source"], seen["from_status"], seen["to_status"])
     assert told == (intent, "sweeper", "held", None)
 

@@ -38,7 +38,7 @@ async def test_a_key_past_its_time_becomes_a_tombstone_and_then_goes(rows: Any, 
     assert (await sweeper.run_once()).deleted == 1
     assert await rows.states() == {}
     assert await rows.value("SELECT state FROM idem.intents") == state
-    left = ["deleted"] if state == "failed_retryable" else []
+    left = ["row_deleted"] if state == "failed_retryable" else []
     assert [kind for kind in await rows.kinds(intent) if kind != "accepted"] == ["expired", "deleted", *left]
 
 

@@ -27,8 +27,7 @@ demo: $(STAMP) ## the main job, on an embedded PostgreSQL, with a proof at its e
 
 # Files go to the workers whole, the longest layers first, so that no worker idles at the end (tests/layers.py).
 # Compiled modules are kept between runs, whatever the environment says: without them each start takes twice as long.
-# Four workers keep two cores busy: many tests wait for a daemon, a lease or a server.
-WORKERS ?= 4
+WORKERS ?= auto
 PYTEST = env PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## all but what is long: every promise in a few minutes; ARGS="-k accept" or ARGS="-m unit" for a part

@@ -22,6 +22,7 @@ from layers import (  # noqa: F401
     pytest_pycollect_makemodule,
     pytest_report_header,
     pytest_runtest_protocol,
+    pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
 )
 
@@ -95,8 +96,9 @@ def db_url(server: str, template: str) -> Iterator[str]:
 async def database(db_url: str) -> AsyncIterator[Database]:
     """The daemons' connections to this test's database."""
     import fix_database
+    import fix_kept
 
-    async with fix_database.connected(db_url) as database:
+    async with fix_database.connected(db_url, of=fix_kept.KeptDatabase) as database:
         yield database
 
 

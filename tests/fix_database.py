@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import fix_kept
 import psycopg
 from fix_sql import query
 
@@ -51,6 +52,7 @@ def template(server: str) -> Iterator[str]:
         runner.upgrade(on(server, name), environment=ENVIRONMENT)
         yield name
         for used in (name, *(clone.name for clone in _free)):
+            fix_kept.end(on(server, used))
             admin.execute(f"DROP DATABASE {used} WITH (FORCE)")
 
 
@@ -106,13 +108,16 @@ THEIRS = """
 SELECT format('DROP TABLE public.%I CASCADE', relname)
   FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
 """
-OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+OTHERS = """
+SELECT count(*) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL (%(kept)s)
+"""
 
 
-def _is_left(own: psycopg.Connection) -> bool:
-    """Whether all sessions of the test have ended, within 0.2 s."""
+def _is_left(own: psycopg.Connection, kept: list[int]) -> bool:
+    """Whether all sessions of the test have ended but those that are kept, within 0.2 s."""
     for _ in range(10):
-        if own.execute(OTHERS).fetchone() == (0,):
+        if own.execute(OTHERS, {"kept": kept}).fetchone() == (0,):
             return True
         time.sleep(0.02)
     return False
@@ -120,8 +125,11 @@ def _is_left(own: psycopg.Connection) -> bool:
 
 def _wiped(server: str, used: Clone) -> bool:
     """Empty the tables for the next test. False: the test changed more than rows, or a session of it is still open."""
-    with psycopg.connect(on(server, used.name), autocommit=True, options="-c default_transaction_read_only=off") as own:
-        if not _is_left(own) or own.execute(USED, {"size": used.size + GROWTH}).fetchone() != (False,):
+    url = on(server, used.name)
+    with fix_kept.session(url) as own:
+        own.autocommit = True
+        own.execute("SET default_transaction_read_only = off")
+        if not _is_left(own, fix_kept.pids(url)) or own.execute(USED, {"size": used.size + GROWTH}).fetchone() != (False,):
             return False
         if own.execute(DEFINITIONS).fetchone() != (used.definitions,):
             if not (tables := own.execute(THEIRS).fetchall()):
@@ -152,12 +160,15 @@ def lent(server: str, template: str) -> Iterator[str]:
     if wiped:
         _free.append(mine)
         return
+    fix_kept.end(on(server, mine.name))
     query(server, f"DROP DATABASE IF EXISTS {mine.name} WITH (FORCE)")
 
 
-async def opened(url: str, *, size: int = 8, timeouts: Timeouts = Timeouts(lock=10, connect=10)) -> Database:  # noqa: B008
+async def opened(
+    url: str, *, size: int = 8, timeouts: Timeouts = Timeouts(lock=10, connect=10), of: type[Database] = Database  # noqa: B008
+) -> Database:
     """The daemons' connection pool to this database."""
-    database = Database(url, name="idem-test", size=size, timeouts=timeouts)
+    database = of(url, name="idem-test", size=size, timeouts=timeouts)
     await database.open()
     return database
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, TypeVar
 from uuid import UUID
 
+import fix_kept
 from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
-from fix_sql import engine_of
 from fix_tables import Tables
 from fix_waiting import stopping
 
@@ -106,7 +106,7 @@ class Spine(Tables):
         self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed", tenant: str = "t",
         params: Any = None, **options: Any,
     ) -> Decision:  # fmt: skip
-        with engine_of(self.url).begin() as connection:
+        with fix_kept.engine(self.url).begin() as connection:
             return self.acceptor.accept(connection, tenant, operation, key, params or {"amount": amount}, **options)
 
     def accepted(self, key: str = "k1", amount: int = 100, **options: Any) -> UUID:

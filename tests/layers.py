@@ -266,6 +266,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two workers for each core: many tests wait for a daemon, a lease or a server. Those of the layer unit never do."""
+    return (os.cpu_count() or 1) * (1 if config.option.markexpr == "unit" else 2)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Files go to the workers whole; those of `TOGETHER` go to one worker."""
     from xdist.scheduler import LoadFileScheduling

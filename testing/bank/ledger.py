@@ -47,8 +47,9 @@ class Ledger:
             self.records = read_records(content[:whole])
             if whole < len(content):
                 os.ftruncate(fd, whole)
-            os.fsync(fd)
-            self._sync_folder()
+            if self._durable:
+                os.fsync(fd)
+                self._sync_folder()
         except BlockingIOError as error:
             os.close(fd)
             raise LogInUse(f"another bank writes to {self._path}") from error
@@ -102,7 +103,7 @@ class Ledger:
         self._executor.shutdown()
         if self._fd is not None:
             try:
-                if self._failure is None:
+                if self._durable and self._failure is None:
                     os.fsync(self._fd)
             finally:
                 os.close(self._fd)

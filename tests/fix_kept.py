@@ -1,0 +1,131 @@
+"""Sessions that one test hands to the next.
+
+The server reads the schema, compiles functions and plans statements anew in each session, which costs more than what
+most tests do with it. A session that is handed on has been reset and keeps its plans, as those of a daemon do. A
+database that a test has given settings, or closed, gets new sessions.
+"""
+
+from collections import defaultdict
+from functools import cache
+from typing import Any, Final, Self, TypeVar
+
+import psycopg
+from fix_sql import driven
+from psycopg._connection_base import BaseConnection
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.pool import NullPool
+
+from idem.outbox.database.bounded import BoundedConnection
+from idem.outbox.database.pool import Database
+
+AT_MOST: Final = 3
+"""Sessions that are kept for a database."""
+
+NEW_ONES_ARE_LIKE_IT = b"""
+SELECT 1 FROM pg_database d
+ WHERE datname = current_database() AND datallowconn
+   AND NOT EXISTS (SELECT FROM pg_db_role_setting s WHERE s.setdatabase IN (0, d.oid))
+"""
+
+RESET = b"""
+CLOSE ALL; UNLISTEN *; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; SELECT pg_advisory_unlock_all();
+DISCARD TEMP; DISCARD SEQUENCES
+"""
+Connecting = TypeVar("Connecting", bound=BaseConnection[Any])
+Session = tuple[PGconn, Any]
+"""A session, and psycopg's record of what is prepared in it."""
+
+_kept: defaultdict[str, list[Session]] = defaultdict(list)
+"""By the name of the database, which no two servers of a run share."""
+
+
+def _of(url: str) -> list[Session]:
+    return _kept[str(conninfo_to_dict(url)["dbname"])]
+
+
+def take(url: str, kind: type[Connecting]) -> Connecting | None:
+    """A connection to this database, if a session is kept that is no different from a new one."""
+    while kept := _of(url):
+        line, prepared = kept.pop()
+        if line.exec_(NEW_ONES_ARE_LIKE_IT).ntuples == 1:
+            connection = kind(line)
+            connection._prepared = prepared
+            return connection
+        line.finish()
+    return None
+
+
+def keep(url: str, connection: BaseConnection[Any]) -> bool:
+    """Keep its session for the next one who asks. False: it is still the caller's, who closes it."""
+    line = connection.pgconn
+    if connection.closed or len(_of(url)) >= AT_MOST or line.transaction_status != TransactionStatus.IDLE:
+        return False
+    if line.exec_(RESET).status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        return False
+    _of(url).append((line, connection._prepared))
+    return True
+
+
+def end(url: str) -> None:
+    """Close what is kept for this database."""
+    while kept := _of(url):
+        kept.pop()[0].finish()
+
+
+def pids(url: str) -> list[int]:
+    """The server's processes that are kept for this database."""
+    return [line.backend_pid for line, _ in _of(url)]
+
+
+class KeptDatabase(Database):
+    """The daemons' connections, whose sessions are kept when it is closed."""
+
+    _closing = False
+
+    def _connection_class(self) -> type[BoundedConnection]:
+        database, url, base = self, self.address.now(), super()._connection_class()
+
+        class Kept(base):  # type: ignore[misc, valid-type]  # a class of this pool's own
+            @classmethod
+            async def connect(cls, conninfo: str = "", **options: Any) -> Self:
+                if (made := take(url, cls)) is None:
+                    return await super().connect(conninfo, **options)  # type: ignore[no-any-return]
+                await made.set_autocommit(True)
+                database._lines.add(made)
+                return made
+
+            async def close(self) -> None:
+                if not database._closing or not keep(url, self):
+                    await super().close()
+
+        return Kept
+
+    async def close(self) -> None:
+        self._closing = True
+        await super().close()
+
+
+class KeptConnection(psycopg.Connection[Any]):
+    """A connection whose session is kept when it is closed."""
+
+    url = ""
+
+    def close(self) -> None:
+        if not keep(self.url, self):
+            super().close()
+
+
+def session(url: str) -> KeptConnection:
+    """A connection to this database."""
+    connection = take(url, KeptConnection) or KeptConnection.connect(url)
+    connection.url = url
+    return connection
+
+
+@cache
+def engine(url: str) -> Engine:
+    """SQLAlchemy's, whose sessions are kept."""
+    return create_engine(driven(url), poolclass=NullPool, creator=lambda: session(url))

@@ -36,6 +36,7 @@ CHANGES: dict[str, Callable[[Catalogue], Catalogue]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("what", CHANGES)
 async def test_each_door_gives_the_stored_answer(spine: Spine, what: str, door: str) -> None:

@@ -89,6 +89,7 @@ def desk(way: str, isolation: str, db_url: str, idem_toml: Path) -> Iterator[Des
         yield Desk(way, isolation, charge, line, admin)
 
 
+@pytest.mark.sample(4)
 def test_it_is_all_or_nothing_however_the_transaction_ends(desk: Desk) -> None:
     told = desk.ask("commits")
     assert told.failed is None and told.status == 202, told
@@ -118,6 +119,7 @@ def test_it_is_all_or_nothing_however_the_transaction_ends(desk: Desk) -> None:
         desk.settles(f"cut-{cut}", told, stored=cut == "after")
 
 
+@pytest.mark.sample(4)
 def test_it_is_all_or_nothing_inside_a_savepoint(desk: Desk) -> None:
     told = desk.ask("released", Rows(savepoint="released"))
     assert told.failed is None and told.status == 202, told

@@ -120,6 +120,7 @@ def test_every_situation_is_made_and_every_one_is_in_the_table() -> None:
     assert all(each.cell(command) in (Cell.ALLOWED, Cell.REFUSED) for each in SITUATIONS for command in ("bulk",))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
 async def test_the_commands_about_all_rows_pay_nothing_twice(desk: Desk, situation: Situation) -> None:
     """`reconcile --now`, `recover --lossless` and `recover --lost`, one after the other, and then a worker."""

@@ -1,4 +1,4 @@
-"""`idem reconcile --since` as a process: what it prints, and its exit codes."""
+"""`idem reconcile --since`: what it prints, and its exit codes; alone, and as a process beside daemons."""
 
 import asyncio
 import json
@@ -53,12 +53,8 @@ async def process(desk: Desk, *arguments: str) -> AsyncIterator[asyncio.subproce
 
 
 async def idem(desk: Desk, *arguments: str, code: int = 0) -> Result:
-    """What it prints; it exits with this code."""
-    async with process(desk, *arguments) as running:
-        out, err = await asyncio.wait_for(running.communicate(), 60)
-        assert running.returncode is not None
-        assert running.returncode == code, err.decode()
-        return Result(running.returncode, out.decode(), err.decode())
+    """What it prints in this process; it exits with this code."""
+    return await desk.cli(*arguments, code=code)
 
 
 def lane(result: Result) -> dict[str, Any]:
@@ -74,7 +70,10 @@ async def test_clean_is_0_and_a_discrepancy_3(listed: Desk) -> None:
     assert "clean: both sides agree" in clean.err
     lost = await post(listed.spine, metadata={"idem_deployment": "test"})
     foreign = await post(listed.spine, metadata={"idem_deployment": "other"})
-    found = await idem(listed, "reconcile", "--since", "24h", "--json", code=3)
+    async with process(listed, "reconcile", "--since", "24h", "--json") as running:
+        out, err = await asyncio.wait_for(running.communicate(), 60)
+    assert running.returncode == 3, err.decode()
+    found = Result(3, out.decode(), err.decode())
     shown = lane(found)
     numbers = {name: shown[name] for name in ("objects", "matched", "theirs_only", "ours_only", "foreign", "open")}
     assert numbers == {"objects": 3, "matched": 1, "theirs_only": 1, "ours_only": 0, "foreign": 1, "open": 0}

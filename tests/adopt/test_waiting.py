@@ -87,6 +87,7 @@ async def test_who_waits_is_told_soon_after_settling(shop_url: str, idem_toml: P
     await app.state.engine.dispose()
 
 
+@pytest.mark.sample(2)
 async def test_three_hundred_who_wait_cost_few_statements_and_no_connection(many: Waiting) -> None:
     calls = await many.submitted(*(f"k{n}" for n in range(300)))
     before = many.statements

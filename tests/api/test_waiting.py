@@ -121,7 +121,7 @@ async def test_an_outage_answers_503_when_the_wait_is_over(spine: Spine) -> None
 @pytest.mark.fuzz
 async def test_waiters_cost_statements_by_the_second_not_by_the_head(spine: Spine) -> None:
     """A thousand in `make prove` who wait for five hundred keys: at most 20 statements a second for all of them."""
-    many = 1000 if layers.thorough() else 200
+    many = 1000 if layers.thorough() else 100
     # They share this loop with the calls, which are not what is measured: no call misses its deadline for them.
     patient = {
         name: replace(known, contract=replace(known.contract, deadline=20))

@@ -38,17 +38,17 @@ async def work_off(spine: Spine) -> None:
         await spine.work()
 
 
-async def test_three_hundred_payments_page_by_page(spine: Spine) -> None:
+async def test_a_hundred_payments_page_by_page(spine: Spine) -> None:
     """Our own among many others, eleven pages of bank's and several of ours."""
-    listed(spine, limit=30)
-    await settled(spine, 120)
-    for start in range(0, 180, 20):
+    listed(spine, limit=10)
+    await settled(spine, 40)
+    for start in range(0, 60, 20):
         await asyncio.gather(*(post(spine) for _ in range(start, start + 20)))
     lost = await post(spine, **TAGGED)
     before = len(spine.bank.log.requests)
     report = await keyed(spine)
     assert report.walked == "complete"
-    assert (report.objects, counts(report)) == (301, {"matched": 120, "foreign": 180, "theirs_only": 1})
+    assert (report.objects, counts(report)) == (101, {"matched": 40, "foreign": 60, "theirs_only": 1})
     assert [found.reference for found, _ in report.found] == [lost]
     assert len(spine.bank.log.requests) - before == 11, "pages alone: what was on them is not asked about"
 

@@ -77,18 +77,18 @@ DEFINITIONS = Path(__file__).with_name("database_definitions.sql").read_text()
 USED = """
 SELECT EXISTS (SELECT FROM pg_statistic s JOIN pg_class c ON c.oid = s.starelid
                 WHERE c.relnamespace = 'idem'::regnamespace)
-    OR pg_database_size(current_database()) > %(size)s
+    OR (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+         WHERE relnamespace = 'idem'::regnamespace AND relkind = 'r') > %(most)s
 """
-GROWTH = 3_000_000  # bytes
+MOST = 4_000_000  # bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Clone:
-    """A database for tests, and its definitions and size before the first test."""
+    """A database for tests, and its definitions before the first test."""
 
     name: str
     definitions: str
-    size: int
 
 
 _free: list[Clone] = []
@@ -98,9 +98,8 @@ def _made(server: str, template: str) -> Clone:
     name = _cloned(server, template)
     with psycopg.connect(on(server, name), autocommit=True) as own:
         definitions = own.execute(DEFINITIONS).fetchone()
-        size = own.execute("SELECT pg_database_size(current_database())").fetchone()
-        assert definitions and size
-        return Clone(name, definitions[0], size[0])
+        assert definitions
+        return Clone(name, definitions[0])
 
 
 # Tables of an application that a test has created beside ours.
@@ -129,7 +128,9 @@ def _wiped(server: str, used: Clone) -> bool:
     with fix_kept.session(url) as own:
         own.autocommit = True
         own.execute("SET default_transaction_read_only = off")
-        if not _is_left(own, fix_kept.pids(url)) or own.execute(USED, {"size": used.size + GROWTH}).fetchone() != (False,):
+        if not _is_left(own, fix_kept.pids(url)):
+            return False
+        if own.execute(USED, {"most": MOST}).fetchone() != (False,):
             return False
         if own.execute(DEFINITIONS).fetchone() != (used.definitions,):
             if not (tables := own.execute(THEIRS).fetchall()):
@@ -165,7 +166,11 @@ def lent(server: str, template: str) -> Iterator[str]:
 
 
 async def opened(
-    url: str, *, size: int = 8, timeouts: Timeouts = Timeouts(lock=10, connect=10), of: type[Database] = Database  # noqa: B008
+    url: str,
+    *,
+    size: int = 8,
+    timeouts: Timeouts = Timeouts(lock=10, connect=10),  # noqa: B008
+    of: type[Database] = Database,
 ) -> Database:
     """The daemons' connection pool to this database."""
     database = of(url, name="idem-test", size=size, timeouts=timeouts)

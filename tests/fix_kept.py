@@ -21,8 +21,8 @@ from sqlalchemy.pool import NullPool
 from idem.outbox.database.bounded import BoundedConnection
 from idem.outbox.database.pool import Database
 
-AT_MOST: Final = 3
-"""Sessions that are kept for a database."""
+AT_MOST: Final = 2
+"""Sessions of each kind that are kept for a database."""
 
 NEW_ONES_ARE_LIKE_IT = b"""
 SELECT 1 FROM pg_database d
@@ -38,46 +38,52 @@ Connecting = TypeVar("Connecting", bound=BaseConnection[Any])
 Session = tuple[PGconn, Any]
 """A session, and psycopg's record of what is prepared in it."""
 
-_kept: defaultdict[str, list[Session]] = defaultdict(list)
-"""By the name of the database, which no two servers of a run share."""
+POOL: Final = "pool"
+"""Sessions of a daemon's pool, which it opens with options of its own."""
+OWN: Final = "own"
+"""Sessions of a test."""
+
+_kept: defaultdict[tuple[str, str], list[Session]] = defaultdict(list)
+"""By the name of the database, which no two servers of a run share, and the kind."""
 
 
-def _of(url: str) -> list[Session]:
-    return _kept[str(conninfo_to_dict(url)["dbname"])]
+def _of(url: str, kind: str) -> list[Session]:
+    return _kept[str(conninfo_to_dict(url)["dbname"]), kind]
 
 
-def take(url: str, kind: type[Connecting]) -> Connecting | None:
-    """A connection to this database, if a session is kept that is no different from a new one."""
-    while kept := _of(url):
+def take(url: str, kind: str, connecting: type[Connecting]) -> Connecting | None:
+    """A connection to this database, if a session of this kind is kept that is no different from a new one."""
+    while kept := _of(url, kind):
         line, prepared = kept.pop()
         if line.exec_(NEW_ONES_ARE_LIKE_IT).ntuples == 1:
-            connection = kind(line)
+            connection = connecting(line)
             connection._prepared = prepared
             return connection
         line.finish()
     return None
 
 
-def keep(url: str, connection: BaseConnection[Any]) -> bool:
-    """Keep its session for the next one who asks. False: it is still the caller's, who closes it."""
+def keep(url: str, kind: str, connection: BaseConnection[Any]) -> bool:
+    """Keep its session for the next test. False: it is not kept, and the caller closes it."""
     line = connection.pgconn
-    if connection.closed or len(_of(url)) >= AT_MOST or line.transaction_status != TransactionStatus.IDLE:
+    if connection.closed or len(_of(url, kind)) >= AT_MOST or line.transaction_status != TransactionStatus.IDLE:
         return False
     if line.exec_(RESET).status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
         return False
-    _of(url).append((line, connection._prepared))
+    _of(url, kind).append((line, connection._prepared))
     return True
 
 
 def end(url: str) -> None:
     """Close what is kept for this database."""
-    while kept := _of(url):
-        kept.pop()[0].finish()
+    for kind in (POOL, OWN):
+        while kept := _of(url, kind):
+            kept.pop()[0].finish()
 
 
 def pids(url: str) -> list[int]:
     """The server's processes that are kept for this database."""
-    return [line.backend_pid for line, _ in _of(url)]
+    return [line.backend_pid for kind in (POOL, OWN) for line, _ in _of(url, kind)]
 
 
 class KeptDatabase(Database):
@@ -91,14 +97,14 @@ class KeptDatabase(Database):
         class Kept(base):  # type: ignore[misc, valid-type]  # a class of this pool's own
             @classmethod
             async def connect(cls, conninfo: str = "", **options: Any) -> Self:
-                if (made := take(url, cls)) is None:
+                if (made := take(url, POOL, cls)) is None:
                     return await super().connect(conninfo, **options)  # type: ignore[no-any-return]
                 await made.set_autocommit(True)
                 database._lines.add(made)
                 return made
 
             async def close(self) -> None:
-                if not database._closing or not keep(url, self):
+                if not database._closing or not keep(url, POOL, self):
                     await super().close()
 
         return Kept
@@ -114,13 +120,13 @@ class KeptConnection(psycopg.Connection[Any]):
     url = ""
 
     def close(self) -> None:
-        if not keep(self.url, self):
+        if not keep(self.url, OWN, self):
             super().close()
 
 
 def session(url: str) -> KeptConnection:
     """A connection to this database."""
-    connection = take(url, KeptConnection) or KeptConnection.connect(url)
+    connection = take(url, OWN, KeptConnection) or KeptConnection.connect(url)
     connection.url = url
     return connection
 

@@ -267,7 +267,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two workers for each core: many tests wait for a daemon, a lease or a server. Those of the layer unit never do."""
+    """Two for each core: many tests wait for a daemon, a lease or a server. Those of the layer unit never wait."""
     return (os.cpu_count() or 1) * (1 if config.option.markexpr == "unit" else 2)
 
 

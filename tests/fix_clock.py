@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+import fix_kept
 import psycopg
 from fix_database import connected
 from fix_spine import Spine
@@ -20,6 +21,7 @@ CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
 @contextmanager
 def stepped(url: str, seconds: int) -> Iterator[None]:
     """Move the clock of this database by this interval, for statements that are planned from now on."""
+    fix_kept.stop(url)
     with psycopg.connect(url, autocommit=True) as own:
         own.execute("SET allow_system_table_mods = on")
         own.execute(STEPPED.format(seconds))  # type: ignore[arg-type]

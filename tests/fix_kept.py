@@ -47,8 +47,15 @@ _kept: defaultdict[tuple[str, str], list[Session]] = defaultdict(list)
 """By the name of the database, which no two servers of a run share, and the kind."""
 
 
+_stopped: set[str] = set()
+
+
+def _name(url: str) -> str:
+    return str(conninfo_to_dict(url)["dbname"])
+
+
 def _of(url: str, kind: str) -> list[Session]:
-    return _kept[str(conninfo_to_dict(url)["dbname"]), kind]
+    return _kept[_name(url), kind]
 
 
 def take(url: str, kind: str, connecting: type[Connecting]) -> Connecting | None:
@@ -66,12 +73,20 @@ def take(url: str, kind: str, connecting: type[Connecting]) -> Connecting | None
 def keep(url: str, kind: str, connection: BaseConnection[Any]) -> bool:
     """Keep its session for the next test. False: it is not kept, and the caller closes it."""
     line = connection.pgconn
-    if connection.closed or len(_of(url, kind)) >= AT_MOST or line.transaction_status != TransactionStatus.IDLE:
+    if connection.closed or _name(url) in _stopped or len(_of(url, kind)) >= AT_MOST:
+        return False
+    if line.transaction_status != TransactionStatus.IDLE:
         return False
     if line.exec_(RESET).status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
         return False
     _of(url, kind).append((line, connection._prepared))
     return True
+
+
+def stop(url: str) -> None:
+    """Keep no session of this database from now on: a test changes what plans are made of."""
+    end(url)
+    _stopped.add(_name(url))
 
 
 def end(url: str) -> None:

@@ -25,3 +25,6 @@ else:
             if name in names:
                 return getattr(public, name)
         raise AttributeError(f"module 'idem' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*globals(), *__getattr__("__all__")]

@@ -116,6 +116,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if part := config.getoption("--slice"):
+        number, _, parts = part.partition("/")
+        if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+            raise pytest.UsageError(f"--slice {part}: write I/N with 1 <= I <= N, e.g. 3/8")
     for name, what in (*LAYERS.items(), ("quick", QUICK), ("fuzz", FUZZ), ("sample(n)", SAMPLE)):
         config.addinivalue_line("markers", f"{name}: {what}")
     if config.getoption("--suite") == "prove":

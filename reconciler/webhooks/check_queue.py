@@ -1,7 +1,7 @@
 """Deliveries are checked beside the loop where that costs more than a moment: their sender is not known.
 
 An address has one turn at a time, so a sender who floods one does not keep the others waiting for long. What waits is
-bounded by `webhooks.max_unverified`.
+bounded by `WebhookSettings.max_unverified`.
 """
 
 from collections.abc import Callable

@@ -38,6 +38,21 @@ def test_the_configuration_of_the_readme_has_no_finding(tmp_path: Path) -> None:
     assert explain(place, {"BANK_TOKEN": "t"}) == []
 
 
+def test_every_setting_that_a_page_names_is_one() -> None:
+    """A name such as `worker.slots`, where the part before the dot is a table of settings.md."""
+    rows = re.findall(r"^\| (.*?) \|", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE)
+    known = {name for row in rows for name in re.findall(r"`([a-z_.]+)`", row)}
+    tables = {name.partition(".")[0] for name in known if "." in name}
+    pages = [ROOT / "README.md", *(page for page in ROOT.glob("docs/**/*.md") if "decisions" not in page.parts)]
+    lost = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in pages
+        for name in re.findall(r"`([a-z_]+\.[a-z_]+)`", page.read_text())
+        if name.partition(".")[0] in tables and name not in known
+    ]
+    assert lost == []
+
+
 def test_no_page_links_to_what_is_not_there() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
     lost = [

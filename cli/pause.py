@@ -71,9 +71,10 @@ def pause(
     options: PauseOptions,
     what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to pause: {ITS}.")] = "calls,lookups",
 ) -> None:
-    """Stop calling a provider until `idem resume`; a pause survives restarts. Running calls continue. Queued rows wait
-    and lose only time: replay windows and `start_within` keep running. idem still accepts intents, unless --what names
-    accept: then new requests get 503 `paused`, and retries of known keys get their answer as usual.
+    """Stop calling a provider until `idem resume PROVIDER --reason "..."`; a pause survives restarts. Running calls
+    continue. Queued rows wait and lose only time: replay windows and `start_within` keep running. idem still accepts
+    intents, unless --what names accept: then new requests get 503 `paused`, and retries of known keys get their answer
+    as usual.
     """
     asyncio.run(_pause(options, _chosen(what)))
 
@@ -115,7 +116,8 @@ async def _pause(options: PauseOptions, what: list[What]) -> None:
     if not fresh:
         say(f"{lane}: {_are(what)} already paused, nothing was changed. `idem status` shows who paused it")
         return
-    say(f"{lane}: {_are(fresh)} now paused until `idem resume {provider}{f' --account {account}' if account else ''}`")
+    of = f"{provider}{f' --account {account}' if account else ''}"
+    say(f'{lane}: {_are(fresh)} now paused until `idem resume {of} --reason "..."`')
     if "accept" not in what:
         say("idem still accepts new intents, and they wait; --what accept refuses them")
 

@@ -70,6 +70,8 @@ def pay(order_id: int) -> ResponseReturnValue:
     call = charge.begin(key=request.headers.get("Idempotency-Key"), path=request.path, body=request.get_data())
     if call.reserve(session):
         order = session.get(Order, order_id, with_for_update=True) or abort(404)
+        if order.state != "open":
+            abort(409)  # it is paid, or another request pays it now
         order.state = "paying"
         call.submit(session, Charge(order=order.id, amount=order.total))
     session.commit()

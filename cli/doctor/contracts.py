@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, Findings, error, ok, warning
 from idem.outbox.config.doctor_settings import DoctorSettings
-from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.contract import LOCAL, Contract
 from idem.outbox.providers.contract_checks import Finding
 from idem.outbox.values.durations import text
 from idem.outbox.values.plural import several
@@ -29,11 +29,12 @@ async def contracts(examination: Examination) -> Findings:
     """Check what each contract can settle without an operator, and when its facts were last verified."""
     found = examination.configuration
     assert found is not None
-    for name, provider in found.providers.items():
+    # A local operation calls no provider, so nothing of it becomes unknown.
+    providers = {name: each for name, each in found.providers.items() if name != LOCAL}
+    for name, provider in providers.items():
         for finding in about(name, provider.contract, examination.limits, today=datetime.now(UTC).date()):
             yield finding
-    one = len(found.providers) == 1
-    count = f"the contract of {next(iter(found.providers))}" if one else "every contract"
+    count = f"the contract of {next(iter(providers))}" if len(providers) == 1 else "every contract"
     yield ok(f"{count} can settle, and their facts are verified")
 
 

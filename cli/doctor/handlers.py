@@ -27,5 +27,10 @@ async def handlers(examination: Examination) -> Findings:
                 f"{text(limit)}",
                 "See the worker's log for `handler_failed` and `handler_not_started`; is it slow, or does it hang?",
             )
+        elif each["failing"]:
+            yield warning(
+                f"handler {name} fails and is retried: {several(each['failing'], 'event')}",
+                "See `handler_failed` in the worker's log. After the last attempt it becomes a dead letter",
+            )
     waiting = sum(each["events"] for each in found)
     yield ok(f"{several(len(found), 'handler')}, {several(waiting, 'event waits', 'events wait')}")

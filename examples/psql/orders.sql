@@ -7,7 +7,7 @@
 \pset format unaligned
 \pset tuples_only on
 
-CREATE TABLE IF NOT EXISTS orders (
+CREATE TABLE IF NOT EXISTS psql_orders (
     id      text    PRIMARY KEY,
     amount  integer NOT NULL,
     intent  uuid    NOT NULL
@@ -15,22 +15,26 @@ CREATE TABLE IF NOT EXISTS orders (
 
 \echo 1. the order, and the request to charge it: both commit, or neither
 BEGIN;
-SELECT decision, intent_id AS intent
-  FROM idem.accept('acme', 'payments.create', 'charge-order-1', '{"amount": 4200, "currency": "eur"}')
+WITH d AS (
+    SELECT * FROM idem.accept('acme', 'payments.create', 'charge-psql-1', '{"amount": 4200, "currency": "eur"}')
+), written AS (
+    -- Only for a new key: a second run of this file is a retry, and writes no second order.
+    INSERT INTO psql_orders (id, amount, intent) SELECT 'psql-1', 4200, d.intent_id FROM d WHERE d.decision = 'accepted'
+)
+SELECT d.decision, d.intent_id AS intent FROM d
 \gset
 \echo decision: :decision
-INSERT INTO orders (id, amount, intent) VALUES ('order-1', 4200, :'intent');
 COMMIT;
 
 \echo 2. the client got no answer and sends it again: the same key, and the same params in another spelling
 SELECT decision, intent_id = :'intent' AS same, response_status AS status, convert_from(response_body, 'UTF8') AS answer
-  FROM idem.accept('acme', 'payments.create', '"charge-order-1"', '{"currency":"eur", "amount":4.2e3}')
+  FROM idem.accept('acme', 'payments.create', '"charge-psql-1"', '{"currency":"eur", "amount":4.2e3}')
 \gset
 \echo decision: :decision
 \echo the same intent: :same
 
 \echo 3. the same key for something else is refused by a decision, not by an error
 SELECT decision
-  FROM idem.accept('acme', 'payments.create', 'charge-order-1', '{"amount": 9900, "currency": "eur"}')
+  FROM idem.accept('acme', 'payments.create', 'charge-psql-1', '{"amount": 9900, "currency": "eur"}')
 \gset
 \echo decision: :decision

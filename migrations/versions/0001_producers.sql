@@ -136,7 +136,8 @@ BEGIN
     ELSIF NOT idem.may_produce(p_tenant) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('role %s may not accept for tenant %L', session_user, p_tenant),
-            HINT = format('Run `idem db grant %s --as sql --tenant %s` as the owner of the schema.', session_user, p_tenant);
+            HINT = format('As the owner of the schema, run `idem db grant %s --as sql --tenant %s`, with a further --tenant for '
+                          'each tenant that the role has now: a grant replaces them.', session_user, p_tenant);
     END IF;
     SELECT o.provider, o.account, s.* INTO known
       FROM idem.operations o, jsonb_to_record(o.settings) AS s (

@@ -34,7 +34,7 @@ def failure(error: BaseException, *, final: bool = False) -> HandlerFailure:
     """What is kept of an exception of a handler's: its class and what it says, never parameters of statements."""
     match error:
         case DBAPIError() if error.orig is not None:
-            return HandlerFailure(type(error.orig).__name__, error_text(error.orig), final)
+            return HandlerFailure(type(error.orig).__name__, error_text(error), final)
         case ValidationError():
             said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
             return HandlerFailure("ValidationError", f"the params no longer match the model: {said}"[:500], final)

@@ -106,8 +106,10 @@ def key_hash(key: str) -> str:
 def error_text(error: BaseException) -> str:
     """The loggable text of an exception.
 
-    Never the text of a foreign one: it may quote what a provider or a client sent, keys and cards included.
+    Never the text of a foreign one: it may quote what a provider or a client sent, keys and cards included. For an
+    error of SQLAlchemy it is that of the database's own error, which it wraps.
     """
+    error = getattr(error, "orig", None) or error
     kind = type(error).__name__
     match error:
         case IdemError():

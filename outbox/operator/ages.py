@@ -116,12 +116,14 @@ SELECT l.provider, l.account, w.what, coalesce(c.changed_by, l.paused_by) AS pau
 # The first ten thousand of each handler: ids of intents are in the order of time, so the oldest are among them.
 HANDLERS = """
 SELECT h.name AS handler, h.operation, count(w.number)::integer AS events, count(w.dead_letter_id)::integer AS stopped,
+       (count(*) FILTER (WHERE w.failures > 0 AND w.dead_letter_id IS NULL))::integer AS failing,
        coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at)), 0)::float8 AS oldest,
        coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at) FILTER (WHERE w.dead_letter_id IS NULL)),
                 0)::float8 AS oldest_going,
        extract(epoch FROM statement_timestamp() - h.seen_at)::float8 AS seen
   FROM idem.event_handlers h
-  LEFT JOIN LATERAL (SELECT k.number, k.dead_letter_id, k.created_at FROM idem.handler_work k WHERE k.handler = h.name
+  LEFT JOIN LATERAL (SELECT k.number, k.dead_letter_id, k.created_at, k.failures
+                       FROM idem.handler_work k WHERE k.handler = h.name
                       ORDER BY k.handler, k.intent_id, k.number LIMIT 10000) AS w ON true
  GROUP BY h.name ORDER BY h.name
 """

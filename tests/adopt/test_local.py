@@ -1,5 +1,7 @@
 """Operations that call nobody: their rows and the stored answer in one transaction."""
 
+from uuid import uuid4
+
 import pytest
 from adopt.proof_desk import DONE, Desk, opened_desk  # noqa: F401
 from fix_sql import query
@@ -24,6 +26,11 @@ def test_a_local_operation_and_its_replay(desk: Desk, body: bytes | None) -> Non
     assert all(each.headers["X-Note"] == "1" for each in told)
     assert ["Idempotent-Replayed" in each.headers for each in told] == [False, True, True]
     assert (desk.count("notes"), desk.count("idem.outbox"), desk.count("idem.events")) == (1, 0, 1)
+
+
+def test_an_answer_names_the_member_that_json_does_not_have() -> None:
+    with pytest.raises(TypeError, match=r"^the member /orders/0/id is a UUID, .*: write it as text, e\.g\. str\("):
+        Answer(201, {"orders": [{"id": uuid4()}]})
 
 
 def test_an_exception_frees_the_key(desk: Desk) -> None:

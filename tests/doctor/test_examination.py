@@ -1,6 +1,7 @@
 """The examination as a whole: a healthy installation, its form, and what stands in its way."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -10,8 +11,12 @@ from doctor.conftest import DAEMONS, Doctor, edit
 from fix_desk import Desk
 from fix_line import target
 
-from idem.cli.doctor import examination, replication, server, unsettled
+from idem.cli.doctor import contracts, examination, replication, server, unsettled
 from idem.outbox.config.doctor_settings import DoctorSettings
+from idem.outbox.config.loading import load
+from idem.outbox.database.address import Address
+from idem.outbox.domain.contract import LOCAL
+from idem.outbox.providers.local import LocalProvider
 from idem.testing.proxy import Proxy
 
 OF_THE_SERVER = {"durability", "standby", "connections"}
@@ -80,6 +85,13 @@ async def test_without_a_finding_the_last_line_only_counts(healthy: Desk, monkey
     monkeypatch.setattr(replication, "STANDBYS", replication.STANDBYS + " LIMIT 0")
     last = (await healthy.cli("doctor")).out.rstrip().splitlines()[-1]
     assert last.startswith("0 errors, 0 warnings, ") and last.endswith(" in order")
+
+
+async def test_a_local_operation_has_no_contract_to_warn_about(configuration: Path) -> None:
+    """An application's configuration names the provider of its local operations."""
+    found = replace(load(configuration), providers={LOCAL: LocalProvider()})
+    examined = examination.Examination(Address("postgresql://localhost/x"), configuration=found)
+    assert [each.level async for each in contracts.contracts(examined)] == ["ok"]
 
 
 async def test_no_check_can_write(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,9 @@ def test_a_timeout_after_the_charge_charges_once_and_the_answer_stays(town: Town
     assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
     assert town.effects() == 1
     town.until("SELECT state = 'paid' FROM shop_order WHERE id = 1")
+    assert shop.post("/orders/1/payment", headers={"Idempotency-Key": "another"}).status_code == 409
+    assert town.effects() == 1
+    assert town.rows("SELECT count(*) FROM idem.idempotency_keys WHERE idempotency_key = 'another'") == [(0,)]
 
 
 def test_what_is_wrong_is_an_answer(town: Town, shop: httpx.Client) -> None:

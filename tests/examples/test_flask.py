@@ -31,6 +31,9 @@ def test_a_timeout_after_the_charge_charges_once_and_the_answer_stays(town: Town
     assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
     assert town.effects() == 1
     town.until("SELECT state = 'paid' FROM flask_orders WHERE id = 1")
+    assert shop.post("/orders/1/payment", headers={"Idempotency-Key": "another"}).status_code == 409
+    assert town.effects() == 1
+    assert town.rows("SELECT count(*) FROM idem.idempotency_keys WHERE idempotency_key = 'another'") == [(0,)]
     reused = shop.post("/orders/1/payment", headers=headers, json={"note": "another"})
     assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
 
@@ -38,7 +41,8 @@ def test_a_timeout_after_the_charge_charges_once_and_the_answer_stays(town: Town
 def test_a_database_that_cannot_answer_now_is_a_503(town: Town, shop: httpx.Client) -> None:
     """An operator's pause of accept, which the application hears as StoreUnavailable does."""
     town.run(*IDEM, "pause", "bank", "--what", "accept", "--reason", "test")
-    told = shop.post("/orders/1/payment", headers={"Idempotency-Key": "p3"})
+    town.do("INSERT INTO flask_orders (id, total) VALUES (2, 4200)")
+    told = shop.post("/orders/2/payment", headers={"Idempotency-Key": "p3"})
     assert (told.status_code, told.json()["code"]) == (503, "paused")
     assert int(told.headers["retry-after"]) >= 1
     town.run(*IDEM, "resume", "bank", "--reason", "test")

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from fix_desk import Desk
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from idem import Settled
@@ -53,6 +54,22 @@ async def test_it_is_shown_with_what_can_be_done_and_redriven(desk: Desk) -> Non
     assert await letters(desk) == []
     again = await desk.cli("dlq", "redrive", letter["id"], *WHY)
     assert again.code == 1 and "Traceback" not in again.err
+
+
+async def test_the_doctor_warns_from_the_first_failure(desk: Desk) -> None:
+    def book(db: Session, settled: Settled[Any]) -> None:
+        db.execute(text("SELECT FROM nowhere"))
+
+    known = handler("pay.keyed", book, name="shop.book")
+    runner = HandlerRunner(desk.spine.url, {known.name: known})
+    await runner.run_once()
+    await desk.after("k1", Succeeded("pay_k1"))
+    assert await runner.run_once() == 0
+    await runner.close()
+    findings = (await desk.cli("doctor", "--json")).data["findings"]
+    (found,) = [each for each in findings if each["check"] == "handlers" and each["level"] != "ok"]
+    assert (found["level"], found["what"]) == ("warning", "handler pay.keyed:shop.book fails and is retried: 1 event")
+    assert "`handler_failed`" in found["do"]
 
 
 async def test_closing_it_skips_the_event(desk: Desk) -> None:

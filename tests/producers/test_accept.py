@@ -195,6 +195,7 @@ def _tries(application: Application, url: str, login: str, group: str, owner: ps
         accept(stranger)
     assert f"role {login} may not accept for tenant 't'" in str(refused.value)
     assert f"idem db grant {login} --as sql --tenant t" in str(refused.value.diag.message_hint)
+    assert "with a further --tenant for each tenant that the role has now" in str(refused.value.diag.message_hint)
     owner.execute(MAY, {"role": group, "tenant": "t"})
     with psycopg.connect(url) as member:
         assert accept(member).decision == "accepted"

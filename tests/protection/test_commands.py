@@ -10,7 +10,8 @@ async def test_pause_says_where_what_and_how_it_is_taken_back(desk: Desk) -> Non
     done = await desk.cli("pause", "keyed", *WHY, code=0)
     first, *rest = done.err.splitlines()
     assert first.startswith("environment test, database idem_test_")
-    assert rest[0] == "provider keyed, all accounts: calls and look-ups are now paused until `idem resume keyed`"
+    cure = 'idem resume keyed --reason "..."'
+    assert rest[0] == f"provider keyed, all accounts: calls and look-ups are now paused until `{cure}`"
     assert done.out == ""
     again = await desk.cli("pause", "keyed", *WHY)
     assert (again.code, "already paused" in again.err) == (0, True)

@@ -13,6 +13,7 @@ import pytest
 from fix_accept import Acceptor
 from fix_desk import CONFIGURATION, Desk
 from fix_server import Asked, serving
+from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 
 from idem.cli.base import opening
@@ -115,3 +116,5 @@ def test_a_refusal_of_the_databases_own_is_told(db_url: str) -> None:
     with psycopg.connect(db_url) as connection, pytest.raises(psycopg.Error) as refused:
         connection.execute("SELECT FROM idem.nowhere")
     assert logs.error_text(refused.value) == 'UndefinedTable 42P01 relation "idem.nowhere" does not exist'
+    wrapped = DBAPIError("SELECT %(token)s", {"token": SECRET}, refused.value)
+    assert logs.error_text(wrapped) == logs.error_text(refused.value)

@@ -18,6 +18,9 @@ def pay(request: HttpRequest, order_id: int) -> HttpResponse:
         with transaction.atomic():
             if call.reserve(connection):  # Django's own connection, so one transaction with the model's rows
                 order = get_object_or_404(Order.objects.select_for_update(), id=order_id)
+                if order.state != "open":  # it is paid, or another request pays it now
+                    transaction.set_rollback(True)  # the key is free again
+                    return HttpResponse("There is nothing to pay.", status=409)
                 order.state = "paying"
                 order.save()
                 call.submit(connection, Charge(order=order.id, amount=order.total))

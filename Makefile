@@ -12,7 +12,7 @@ help: ## this list
 
 $(STAMP): requirements-dev.txt requirements-source.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"idem needs Python 3.11 or newer, this is {v[0]}.{v[1]}: try make PYTHON=python3.12")'
-	@echo "setting up $(VENV) (once) ..." >&2
+	@echo "setting up $(VENV) (once; this takes some minutes) ..." >&2
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "this Python cannot make virtual environments; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@$(PIP) --require-hashes --only-binary :all: -r requirements-dev.txt

@@ -193,7 +193,8 @@ def grant(
     if as_data:
         as_json({"role": role, "kind": kind.value, "tenants": tenants, "statements": done})
     else:
-        typer.echo("\n".join(done))
+        accepts = f", and may accept in SQL for: {', '.join(tenants)}" if tenants else ""
+        typer.echo(f"{role} now has the rights of a {kind.value} and no others{accepts}")
 
 
 def _show(found: dict[str, Any], *, as_data: bool) -> None:

@@ -8,7 +8,7 @@ import typer
 from idem.cli.base import opening
 from idem.cli.base.failures import FINDINGS
 from idem.cli.base.options import Config, Json, examples
-from idem.cli.base.output import age, as_json, say, table, text
+from idem.cli.base.output import age, as_json, say, state_text, table, text
 
 EXAMPLES = examples(
     "idem find order-4711",
@@ -57,7 +57,7 @@ def find(
             ["intent", "found by", "state", "row", "age", "tenant", "operation", "provider", "account",
              "reference", "label", "dead letters"],
             [
-                [n["id"], ", ".join(n["found_by"]), n["outcome"] or n["state"], n["status"], age(n["age"]),
+                [n["id"], ", ".join(n["found_by"]), state_text(n), n["status"], age(n["age"]),
                  n["tenant_id"], n["operation"], n["provider"], n["account"], n["provider_reference"], n["label"],
                  len(n["dead_letters"]) or None]
                 for n in found

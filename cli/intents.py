@@ -26,7 +26,7 @@ from idem.cli.base.options import (
     id_option,
     who,
 )
-from idem.cli.base.output import age, as_json, say, table
+from idem.cli.base.output import age, as_json, say, state_text, table
 from idem.cli.operator import lists
 from idem.outbox.values.errors import OperatorRefused
 
@@ -73,7 +73,7 @@ def list_(
     table(
         ["intent", "tenant", "operation", "key", "state", "row", "age", "provider", "account", "reference", "label"],
         [
-            [n["id"], n["tenant_id"], n["operation"], n["idempotency_key"], n["outcome"] or n["state"], n["status"],
+            [n["id"], n["tenant_id"], n["operation"], n["idempotency_key"], state_text(n), n["status"],
              age(n["age"]), n["provider"], n["account"], n["provider_reference"], n["label"]]
             for n in found
         ],

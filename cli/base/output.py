@@ -107,6 +107,11 @@ def text(value: object) -> str:
             return printable(str(value))
 
 
+def state_text(intent: Mapping[str, Any]) -> str:
+    """The state of an intent's key, with the outcome if there is one: `completed (succeeded)`."""
+    return f"{intent['state']} ({intent['outcome']})" if intent["outcome"] else str(intent["state"])
+
+
 def age(seconds: float | None) -> str:
     """A duration in its two largest units: `3d 4h`, `12m 5s`."""
     from idem.outbox.values import durations

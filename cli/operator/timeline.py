@@ -4,7 +4,7 @@ from typing import Any
 
 import typer
 
-from idem.cli.base.output import age, fields, labelled, say, table, text
+from idem.cli.base.output import age, fields, labelled, say, state_text, table, text
 from idem.cli.operator.preview import Prospect
 from idem.outbox.values.plural import several
 
@@ -14,7 +14,7 @@ def show_intent(intent: dict[str, Any]) -> None:
     fields(
         [
             ("intent", intent["id"]),
-            ("state", intent["state"] + (f" ({intent['outcome']})" if intent["outcome"] else "")),
+            ("state", state_text(intent)),
             ("version", intent["version"]),
             ("operation", intent["operation"]),
             ("tenant", intent["tenant_id"]),

@@ -71,6 +71,9 @@ BEGIN
     END IF;
     d.due_in := extract(epoch FROM greatest(coalesce(o.redrive_at, o.available_at), o.claimed_until)
                                    - statement_timestamp());
+    IF d.due_in < 0 THEN
+        d.due_in := 0;
+    END IF;
     SELECT array_agg(l.reason ORDER BY l.reason) INTO d.reasons FROM idem.dead_letters l
      WHERE l.intent_id = k.intent_id AND l.resolved_at IS NULL AND idem.blocks_retry(l.reason);
     d.decision := CASE

@@ -204,7 +204,8 @@ def check_together(
 
     `written` are the operations of the file, the broken ones too.
     """
-    if not written:
+    # With mistakes in the file the application is not loaded, and its operations are not known.
+    if not written and not (settings.app and findings.errors):
         findings.warn(("operations",), "there is no operation", "Write one, or define it in Python")
     for name, operation in operations.items():
         provider = providers.get(operation.provider)

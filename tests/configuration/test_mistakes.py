@@ -208,6 +208,9 @@ def test_all_of_them_at_once_and_errors_first(write: Path) -> None:
 def test_no_operation_is_another_mistake_than_a_broken_one(write: Path) -> None:
     assert "there is no operation" in found(write, PROVIDER)["operations"]
     assert set(found(write, SOUND.replace('path = "/payments"', ""))) == {"operations.pay.path"}
+    wrong = PROVIDER.replace('carrier = "header"', 'carrier = "pigeon"')
+    assert wrong != PROVIDER
+    assert "operations" not in found(write, 'app = "shop:idem"\n' + wrong), "the application may define some"
 
 
 def test_the_line_is_named(write: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
+from idem.application import functions
 from idem.application.configured import Configured
 from idem.application.connections import ConnectionAdapter
 from idem.application.databases import Databases
@@ -47,6 +48,7 @@ class Idem(Configured):
         env: Mapping[str, str] = os.environ,
         tenant: Callable[..., Any] | None = None,
     ) -> None:
+        functions.check("Idem: tenant=", tenant, "is a dependency of FastAPI that returns the caller's account")
         super().__init__(path, env)
         self.tenant = tenant
         self._handlers: dict[str, Handler] = {}
@@ -62,14 +64,18 @@ class Idem(Configured):
         `send=`: a function that makes the call without HTTP, `def send(request: SendRequest, call: Sending)`; and
         `lookup=` one that is asked what became of it, `def lookup(question: Question)`. Each is sync or async.
         """
+        if not isinstance(name, str):
+            raise ConfigError(f"providers.{name}: the name must be text, e.g. 'ledger'")
         if "send" in settings:
+            if not callable(settings["send"]):
+                raise ConfigError(f"providers.{name}: send= must be a function, not {settings['send']!r}")
             settings.setdefault("kind", "send")
         if name in self._found.provider_settings:
             raise ConfigError(f"providers.{name}: it is defined twice")
         self._tables[name] = MappingProxyType(dict(settings))
         try:
             self._found = self._load(accepting=True)
-        except ConfigError:
+        except BaseException:
             del self._tables[name]
             raise
         self._built = None
@@ -96,6 +102,8 @@ class Idem(Configured):
 
         Raises ConfigError.
         """
+        if not isinstance(name, str):
+            raise ConfigError(f"operations.{name}: the name must be text, e.g. 'payments.create'")
         if name in self._definitions or name in self._found.operations:
             raise ConfigError(f'operations."{name}": it is defined twice')
         if not config.NAME.fullmatch(name):

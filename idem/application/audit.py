@@ -55,6 +55,8 @@ def audit(app: Any, exempted: Sequence[str] = ()) -> list[Unprotected]:
 
     Raises Misuse for another framework, and for an exemption that names no route.
     """
+    if isinstance(exempted, str):
+        raise Misuse(f"exempt= is a list of routes: give [{exempted!r}]")
     left = set(exempted)
     found: list[Unprotected] = []
     for method, path, endpoint, protected in _routes(app):

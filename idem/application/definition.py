@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from idem.application import recursive_types
+from idem.application import functions, recursive_types
 from idem.outbox.config import Configuration, declared
 from idem.outbox.config.consistency import check_operation, check_together
 from idem.outbox.config.findings import Findings
@@ -31,6 +31,9 @@ LEASES = frozenset({"lease", "renew_for"})
 OF_THE_FILE = frozenset({"method", "path", "body", "headers", "params", "label", "answer"})
 """Settings of an operation in idem.toml for which Python has functions and types."""
 
+TYPES: Mapping[str, type] = {"inline": bool, "short_ttl": bool, "max_redrives": int, "answer_version": int}
+"""Of which pydantic would take other values for the same."""
+
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Definition:
@@ -47,7 +50,13 @@ class Definition:
     settings: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        self.adapter: TypeAdapter[Any] = TypeAdapter(Any if self.model is None else self.model)
+        try:
+            self.adapter: TypeAdapter[Any] = TypeAdapter(Any if self.model is None else self.model)
+        except PydanticUserError:
+            raise ConfigError(
+                f'operations."{self.name}": {self.model!r} is not a type that pydantic knows: give the type of the '
+                "params, e.g. a BaseModel, or leave it out for JSON"
+            ) from None
         self._check()
 
     def build(self, found: Configuration) -> OperationSpec:
@@ -113,13 +122,21 @@ class Definition:
                 METHOD, f"/{self.name}", json=params if request is None else request(self.read(params))
             )
         if request is not None:
-            return lambda params: request(self.read(params))
+            return lambda params: self._request(request(self.read(params)))
         if self.provider and not self.inline:
             raise ConfigError(
                 f'operations."{self.name}": say how its request is made: '
                 "request=lambda p: Request('POST', '/…', json=…)"
             )
         return _no_request
+
+    def _request(self, made: Any) -> ProviderRequest:
+        if not (isinstance(made, ProviderRequest) and isinstance(made.method, str) and isinstance(made.path, str)):
+            raise ConfigError(
+                f'operations."{self.name}": request= returned {type(made).__name__}, not a Request with a method and a '
+                "path as text: return Request('POST', '/…', json=…)"
+            )
+        return made
 
     def _build_label(self, params: Any) -> str | None:
         if self.label is None:
@@ -141,8 +158,14 @@ class Definition:
             raise ConfigError(
                 f"{where}.{wrong[0]}: in Python, say request=, answer=, label= and the type of the params"
             )
-        if self.answer is not None and len(inspect.signature(self.answer).parameters) not in (1, 2):
-            raise ConfigError(f"{where}: answer= takes the outcome, and the intent's id if it wants that too")
+        functions.check(f"{where}: request=", self.request, "takes the params, and returns a Request", 1)
+        functions.check(f"{where}: label=", self.label, "takes the params, and returns text or None", 1)
+        functions.check(f"{where}: interim=", self.interim, "takes what is known of a pending call", 1)
+        functions.check(f"{where}: answer=", self.answer, "takes the outcome, and the intent's id if it wants it", 1, 2)
+        for name, kind in TYPES.items():
+            value = self.inline if name == "inline" else self.settings.get(name)
+            if value is not None and type(value) is not kind:
+                raise ConfigError(f"{where}.{name}: it is {value!r}, but must be of type {kind.__name__}")
         if self.provider == LOCAL:
             raise ConfigError(f"{where}.provider: {LOCAL!r} is a reserved name: leave provider out")
         if self.inline and self.request is not None:

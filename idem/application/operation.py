@@ -13,7 +13,7 @@ from idem.application.connections import ConnectionAdapter
 from idem.application.definition import Declared, Definition
 from idem.application.inline import AsyncInlineCall, InlineCall, Preparing
 from idem.application.keyed_request import KeyedRequest
-from idem.application.misuse import NoTransaction, OutOfOrder
+from idem.application.misuse import Misuse, NoTransaction, OutOfOrder
 from idem.application.options import ClientRequest, InlineRequest
 from idem.application.replies import Reply
 from idem.outbox.accept.prepare import Prepared, prepare
@@ -24,6 +24,7 @@ from idem.outbox.domain.operation import Kind, OperationSpec
 from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.values import canonical
 from idem.outbox.values.errors import BodyInvalid, KeyInvalid
+from idem.outbox.values.suggestions import nearest
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     """The type of the params; without a model, JSON."""
 else:
     P = TypeVar("P")
+Words = TypeVar("Words", ClientRequest, InlineRequest)
 Handling = TypeVar("Handling", bound=Callable[..., Any])
 
 
@@ -80,11 +82,11 @@ class Operation(Generic[P]):
 
         `body` is the client's: JSON as bytes or value, or other bytes. If something is wrong with it, `answer` says so.
         """
-        return Call(self, self.request_or_problem(**request))
+        return Call(self, self.request_or_problem(**self._known("begin", request)))
 
     def begin_async(self, **request: Unpack[ClientRequest]) -> AsyncCall:
         """The same for asynchronous code."""
-        return AsyncCall(self, self.request_or_problem(**request))
+        return AsyncCall(self, self.request_or_problem(**self._known("begin_async", request)))
 
     def covers(self, view: Handling) -> Handling:
         """Mark an endpoint that uses `begin` itself (Flask, Starlette): `audit` sees dependencies of FastAPI only.
@@ -226,7 +228,15 @@ class Operation(Generic[P]):
     def _inline(self, params: Any, request: InlineRequest) -> tuple[ApplicationLoop, KeyedRequest | Reply, Preparing]:
         if request.get("body") is None:
             request["body"] = self.definition.written(params)
-        return self.inline_of(self.request_or_problem(**request), params)
+        return self.inline_of(self.request_or_problem(**self._known("inline", request)), params)
+
+    def _known(self, method: str, request: Words) -> Words:
+        known = ClientRequest.__annotations__
+        if wrong := sorted(request.keys() - known.keys()):
+            raise Misuse(f"{self.name}: {method}(): it does not know {wrong[0]}=. {nearest(wrong[0], known)}")
+        if "key" not in request:
+            raise Misuse(f"{self.name}: {method}(): it needs key=, the client's idempotency key (None: it sent none)")
+        return request
 
     def _prepare(self, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None) -> Prepared:
         return prepare(

@@ -18,3 +18,5 @@ from idem.outbox.values.errors import RetryTransaction as RetryTransaction
 from idem.outbox.values.errors import StoreUnavailable as StoreUnavailable
 
 Request = _contract.ProviderRequest
+# Python names the function where it is called with wrong arguments.
+Request.__init__.__qualname__ = "Request.__init__"

@@ -25,8 +25,10 @@ class Answer:
         """Bytes are kept as they are; anything else is written as JSON (UTF-8), None as no body at all.
 
         `headers` replace the default, which is `content-type: application/json` where there is a body. Raises
-        ValueError and TypeError for what JSON does not have.
+        ValueError and TypeError for what JSON does not have, and for a status that is not a whole number.
         """
+        if not isinstance(status, int) or isinstance(status, bool):
+            raise TypeError(f"the status of an Answer is a whole number, e.g. 201, not {status!r}")
         kept = body if isinstance(body, bytes) else b"" if body is None else encoded(body)
         object.__setattr__(self, "status", status)
         object.__setattr__(self, "body", kept)

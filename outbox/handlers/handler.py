@@ -136,6 +136,10 @@ def handler(
 
     `name` stands for module and name of the function, so that it may be moved. Raises ConfigError.
     """
+    if not callable(function):
+        raise ConfigError(f"handlers.{operation}: on_settled() marks a function: give a function, not {function!r}")
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"handlers.{operation}: name is {name!r}, but must be text")
     said = name or f"{function.__module__}.{function.__qualname__}"
     full = f"{operation}:{said}"
     if name is None and "<lambda>" in function.__qualname__:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from idem import Answer, AsyncCall, ConfigError, Idem, Misuse, response
+from idem import Answer, AsyncCall, Idem, Misuse, response
 from idem.errors import NotCommitted, NoTransaction, NotStored, OutOfOrder
 
 
@@ -298,8 +298,3 @@ def test_install_says_which_frameworks_it_is_for(idem_toml: Path) -> None:
     with pytest.raises(Misuse, match="FastAPI, Starlette and Flask, and this is object"):
         Idem(idem_toml).install(object())
     Idem(idem_toml).install(Flask("shop"))
-
-
-def test_an_answer_that_takes_no_outcome_is_refused_where_it_is_defined(idem_toml: Path) -> None:
-    with pytest.raises(ConfigError, match="answer= takes the outcome"):
-        Idem(idem_toml).operation("o.x", answer=lambda: Answer(201))

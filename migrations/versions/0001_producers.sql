@@ -109,6 +109,26 @@ CREATE FUNCTION idem.card_data(p_params jsonb) RETURNS text LANGUAGE sql IMMUTAB
                            CAST(substr(reverse(digits), place, 1) AS integer) AS digit)
     ) AS found LIMIT 1);
 
+-- The pointer of what `card_data` found. It reads member by member, so only a refusal asks for it.
+CREATE FUNCTION idem.card_data_at(p_params jsonb) RETURNS text LANGUAGE sql IMMUTABLE RETURN (
+    WITH RECURSIVE walked (at, name, value) AS (
+        SELECT '', '', p_params
+        UNION ALL
+        SELECT idem.jcs_pointer(w.at, m.name), CASE WHEN m.is_member THEN m.name ELSE '' END, m.value
+          FROM walked w
+         CROSS JOIN LATERAL (
+               SELECT o.key, true, o.value
+                 FROM jsonb_each(CASE jsonb_typeof(w.value) WHEN 'object' THEN w.value ELSE '{}' END) AS o
+                UNION ALL
+               SELECT (a.place - 1)::text, false, a.value
+                 FROM jsonb_array_elements(CASE jsonb_typeof(w.value) WHEN 'array' THEN w.value ELSE '[]' END)
+                      WITH ORDINALITY AS a (value, place)) AS m (name, is_member, value)
+    )
+    SELECT w.at FROM walked w
+     WHERE idem.card_data(jsonb_build_object(w.name, CASE WHEN jsonb_typeof(w.value) IN ('object', 'array')
+                                                          THEN 'true' ELSE w.value END)) IS NOT NULL
+     LIMIT 1);
+
 -- Accept by SQL alone, in the caller's transaction: the request is rendered later, by a worker.
 CREATE FUNCTION idem.accept(
     p_tenant text, p_operation text, p_key text, p_params json, p_notify boolean DEFAULT false
@@ -168,7 +188,7 @@ BEGIN
     canonical := idem.jcs(p_params);
     params := canonical::jsonb;
     IF stored IS NULL AND known.card_data = 'refuse' AND idem.card_data(params) IS NOT NULL THEN
-        PERFORM idem.refuse_params(idem.card_data(params) || ', which must not be stored', '',
+        PERFORM idem.refuse_params(idem.card_data(params) || ', which must not be stored', idem.card_data_at(params),
                                    'Send the provider''s token for it.');
     END IF;
     print := idem.fingerprint_excluding(

@@ -59,9 +59,16 @@ async def test_every_decision_reaches_the_caller(spine: Spine, application: Appl
 
 
 async def test_hazard_38_card_data_is_refused_before_anything_is_stored(application: Application) -> None:
-    for params in ({"amount": 1, "cvc": "123"}, {"amount": 1, "note": "4111 1111 1111 1111"}):
+    number = "4111 1111 1111 1111"
+    for params, place in (
+        ({"amount": 1, "cvc": "123"}, "/cvc"),
+        ({"amount": 1, "note": number}, "/note"),
+        ({"a": [1, {"pan": {"b": "c"}}]}, "/a/1/pan"),
+        ({"a": [1, [number]]}, "/a/1/0"),
+    ):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="must not be stored") as refused:
             application.once(params=params)
+        assert f"(at {place})" in str(refused.value)
         assert "4111" not in str(refused.value) and "123" not in str(refused.value)
     assert application.counts() == (0, 0, 0, 0)
 

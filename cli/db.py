@@ -194,7 +194,7 @@ def grant(
         as_json({"role": role, "kind": kind.value, "tenants": tenants, "statements": done})
     else:
         accepts = f", and may accept in SQL for: {', '.join(tenants)}" if tenants else ""
-        typer.echo(f"{role} now has the rights of the kind {kind.value!r} and no others{accepts}")
+        typer.echo(f"{role} now has the rights of {kind.value!r} and no others{accepts}")
 
 
 def _show(found: dict[str, Any], *, as_data: bool) -> None:

@@ -292,7 +292,7 @@ def test_the_command_grants_and_prints_what_it_did(
         connection.execute("SELECT idem.uuid7()")
     for _ in range(2):
         code, out, said = idem(seller, "--as", kind, *tenants, url=installed.url("owner"))
-        rights = f"{seller} now has the rights of the kind '{kind}' and no others, and may accept in SQL for: acme, globex\n"
+        rights = f"{seller} now has the rights of '{kind}' and no others, and may accept in SQL for: acme, globex\n"
         assert (code, out) == (0, rights), said
         assert "environment test" in said
     with psycopg.connect(installed.superuser_url) as look:

@@ -55,6 +55,9 @@ def run(
         raise typer.BadParameter(str(error), param_hint="--account") from None
     try:
         base = bank.BankSettings.from_json(settings.read_bytes()) if settings else bank.BankSettings()
+    except OSError as error:
+        said = f"{settings}: it cannot be read: {error.strerror}. Name a JSON file, or leave --settings out"
+        raise typer.BadParameter(said, param_hint="--settings") from None
     except bank.SettingsError as error:
         raise typer.BadParameter(f"{settings}: {error}", param_hint="--settings") from None
     given = {"host": host, "port": port, "log": log, "accounts": accounts, "fault_rate": fault_rate, "seed": seed}

@@ -74,12 +74,22 @@ async def _once(config: Path | None, as_data: bool) -> None:
 
 
 async def _read(connection: AsyncConnection[Any]) -> dict[str, Any]:
+    from idem.cli.doctor.schema import REVISION
+    from idem.migrations import runner
     from idem.outbox.operator.ages import ages
 
     found = await ages(connection)
     if found["installation"] is None:
         raise OperatorRefused(NOT_INSTALLED)
-    return found
+    cursor = await connection.execute(REVISION)
+    row = await cursor.fetchone()
+    return {**found, "schema": {"revision": row[0] if row else None, "needed": runner.head()}}
+
+
+def _schema(found: dict[str, Any]) -> str:
+    revision, needed = found["schema"]["revision"], found["schema"]["needed"]
+    wrong = f", but this program needs {needed}: see `idem doctor`"
+    return f"{revision or 'none'}{'' if revision == needed else wrong}"
 
 
 async def _watch(config: Path | None, as_data: bool, every: float) -> None:
@@ -169,7 +179,7 @@ def _picture(found: dict[str, Any]) -> RenderableType:
     installation = found["installation"]
     parts: list[RenderableType] = [
         Text(f"environment {installation['environment']}, database {installation['database']}, "
-            f"{text(installation['now'])}   (Ctrl-C exits)")
+            f"schema {_schema(found)}, {text(installation['now'])}   (Ctrl-C exits)")
     ]  # fmt: skip
     for columns, rows, empty in _tables(found):
         parts.append(Text(""))
@@ -182,7 +192,8 @@ def _picture(found: dict[str, Any]) -> RenderableType:
 
 def _print(found: dict[str, Any]) -> None:
     installation = found["installation"]
-    fields([(name, installation[name]) for name in ("environment", "database", "now")])
+    shown = [(name, installation[name]) for name in ("environment", "database", "now")]
+    fields([*shown, ("schema", _schema(found))])
     for columns, rows, empty in _tables(found):
         typer.echo()
         table(columns, rows, empty=empty)

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from idem.migrations import ownership
 from idem.migrations.runner import MINIMUM_SERVER, REGISTER, VERSIONS, MigrationError
+from idem.migrations.server_text import said
 from idem.migrations.sessions import LOCK_TIMEOUTS, milliseconds, state_of
 from idem.migrations.statements import SCRIPTS, Revision, revisions
 from idem.migrations.upgrade_lock import UPGRADE_LOCK, block, holders
@@ -112,7 +113,7 @@ def apply(connection: Connection, environment: str | None, lock_timeout: float =
                 f"another session locked a table of idem for more than {lock_timeout:g} s. Roll this back, and "
                 "nothing is changed. Find long transactions in pg_stat_activity and run it again"
             ) from error
-        raise MigrationError(f"idem's schema could not be upgraded: {error.orig}") from error
+        raise MigrationError(f"idem's schema could not be upgraded: {said(error.orig)}") from error
 
 
 def _lock_upgrades(connection: Connection, seconds: float) -> None:

@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from idem.migrations import grants, ownership
 from idem.migrations.ownership import refuse_others
+from idem.migrations.server_text import said
 from idem.migrations.sessions import LOCK_TIMEOUTS, LOCK_WAIT, milliseconds, state_of
 from idem.migrations.sessions import SETTINGS as SETTINGS
 from idem.migrations.sessions import MigrationError as MigrationError
@@ -105,7 +106,9 @@ def upgrade(
                 return _upgrade(connection, scripts, environment, evidence_retention, lock_timeout, lock_wait)
         except OperationalError as error:
             if state_of(error) not in LOCK_TIMEOUTS:
-                raise MigrationError(f"cannot reach the database, or it refused the upgrade: {error.orig}") from error
+                raise MigrationError(
+                    f"cannot reach the database, or it refused the upgrade: {said(error.orig)}"
+                ) from error
             if attempt == attempts:
                 raise MigrationError(
                     f"another session locked a table of idem for more than {lock_timeout:g} s, {attempts} times; "
@@ -113,11 +116,13 @@ def upgrade(
                 ) from error
             time.sleep(min(2.0**attempt / 4, 5.0))
         except DBAPIError as error:
-            raise MigrationError(f"the upgrade failed and was rolled back completely: {error.orig}") from error
+            raise MigrationError(f"the upgrade failed and was rolled back completely: {said(error.orig)}") from error
         except CommandError as error:
+            with database.connect() as connection:
+                found = schema(connection, scripts)
             raise MigrationError(
-                f"the database is at a revision that this version of idem does not know ({error}). Use the version of "
-                "idem that created it, or a newer one"
+                f"the database is at a revision that this version of idem does not know: {found.current} (this one "
+                f"needs {found.head}). Use the version of idem that created it, or a newer one"
             ) from error
     raise AssertionError("unreachable")
 
@@ -237,4 +242,6 @@ def grant(url: str, role: str, kind: grants.GrantKind, tenants: Sequence[str] = 
         hint = ""
         if getattr(error.orig, "sqlstate", None) == "42704":
             hint = f": create it first, as in CREATE ROLE {grants.quoted(role)} LOGIN PASSWORD '…'"
-        raise MigrationError(f"role {role!r} got no rights, and nothing was changed: {error.orig}{hint}") from error
+        raise MigrationError(
+            f"role {role!r} got no rights, and nothing was changed: {said(error.orig)}{hint}"
+        ) from error

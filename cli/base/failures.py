@@ -77,13 +77,18 @@ def _known(module: str, name: str) -> tuple[type, ...]:
     return (found,) if isinstance(found, type) else ()
 
 
+def state(error: BaseException) -> str | None:
+    """The SQLSTATE; libpq gives none for a connection that the server refuses, so its text counts there."""
+    words = (("28P01", "password authentication failed"), ("3D000", "does not exist"))
+    by_text = next((state for state, text in words if text in str(error)), None)
+    return getattr(error, "sqlstate", None) or by_text
+
+
 def _database(error: BaseException) -> str:
-    sqlstate = getattr(error, "sqlstate", None)
-    text = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
+    from idem.migrations.server_text import said
+
+    sqlstate, text = state(error), said(error)
     if sqlstate is None:
-        for state, words in (("28P01", "password authentication failed"), ("3D000", "does not exist")):
-            if words in text:
-                return SQLSTATES[state].format(text=text)
         return f"the database cannot be reached: {text}"
     if sqlstate in SQLSTATES:
         return SQLSTATES[sqlstate].format(text=text)

@@ -73,14 +73,18 @@ def findings(config: Path | None) -> list[Finding]:
     return [finding for finding in found if not (operations and finding.where == "operations")]
 
 
-def address(config: Path | None) -> Address:
+def address(config: Path | None, *, must_read: bool = True) -> Address:
     """The database's address, from IDEM_DATABASE_URL or [database] alone.
 
-    A command that only reads needs no provider's secrets. Raises ConfigError, which never quotes the URL.
+    A command that only reads needs no provider's secrets, and works with mistakes in the file; but a file that is named
+    must be TOML (`must_read`), so that a typing error in its name is noticed. Raises ConfigError, which never quotes
+    the URL.
     """
-    from idem.outbox.config import database_address
+    from idem.outbox.config import database_address, source
     from idem.outbox.database.address import Address
 
+    if must_read and (config is not None or os.environ.get(source.FILE_VARIABLE)):
+        source.read(source.find(config, os.environ))
     try:
         found = Address(os.environ[URL]) if os.environ.get(URL) else database_address(config)
     except ValueError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 
 from idem.cli.base.application import VARIABLE
-from idem.cli.base.failures import explain
+from idem.cli.base.failures import explain, state
 from idem.cli.doctor import (
     accounts,
     clocks,
@@ -129,6 +129,13 @@ async def _reach(examination: Examination) -> CheckResult | None:
         examination.connection = await examination.connect()
     except (psycopg.Error, OSError, TimeoutError) as failed:
         explained = explain(failed)
+        if state(failed) == "3D000":
+            return error(
+                str(failed).strip(),
+                "Correct the database's name in IDEM_DATABASE_URL (or [database] in idem.toml). If there is none yet: "
+                "create it, then run `idem db upgrade`",
+                "database",
+            )
         what = explained[0] if explained and str(failed) else f"the database did not answer in {2 * CONNECT_TIMEOUT} s"
         return error(
             f"{what} (its content was not checked further)",
@@ -155,7 +162,7 @@ def _begin(config: Path | None, replicas: int) -> tuple[list[CheckResult], Exami
             what = "the configuration cannot be used, so checks that depend on it were skipped"
             findings.append(warning(what, "Correct the mistakes above, then run idem doctor again", name))
     try:
-        address = opening.address(config)
+        address = opening.address(config, must_read=False)
     except ConfigError as wrong:
         problem = "; ".join(wrong.problems)
         findings.append(error(problem, "Correct it: nothing else can be checked without a database", "database"))

@@ -107,9 +107,49 @@ def test_a_role_without_rights(environment: dict[str, str], db_url: str, superus
         netloc = f"{role}:x@{parts.netloc.rpartition('@')[2]}"
         result = call(("status",), environment, IDEM_DATABASE_URL=urlunsplit(parts._replace(netloc=netloc)))
         assert result.code == 1
-        assert "lacks a right" in result.err or "rejects" in result.err
+        assert "lacks a right: permission denied for schema idem. Run `idem db grant" in result.err
     finally:
         query(superuser_url, f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize("named", ["--config", "IDEM_CONFIG"])
+@pytest.mark.parametrize("content", [None, b"\xff\x00", b"providers = ["], ids=["missing", "binary", "not_toml"])
+def test_a_named_file_is_read_though_a_variable_names_the_database(
+    environment: dict[str, str], db_url: str, tmp_path: Path, named: str, content: bytes | None
+) -> None:
+    file, variables = tmp_path / "named.toml", environment | {"IDEM_DATABASE_URL": db_url}
+    if content is not None:
+        file.write_bytes(content)
+    given, more = (("-c", str(file)), {}) if named == "--config" else ((), {named: str(file)})
+    result = call(("status", *given), variables, **more)
+    assert result.code == 2
+    assert "named.toml: " in result.err
+    file.write_text("[worker]\nleese = 3\n")
+    assert call(("status", *given), variables, **more).code == 0
+
+
+def test_a_revision_that_this_program_does_not_know(environment: dict[str, str], db_url: str) -> None:
+    query(db_url, "UPDATE idem.alembic_version SET version_num = '0099'")
+    assert call(("status", "--json"), environment).data["schema"]["revision"] == "0099"
+    assert "0099, but this program needs 0" in call(("status",), environment).out
+    upgrade = call(("db", "upgrade"), environment)
+    assert upgrade.code == 1
+    assert "does not know: 0099 (this one needs 0" in upgrade.err and "Can't locate" not in upgrade.err
+
+
+def test_messages_have_no_context_and_name_what_to_do(
+    environment: dict[str, str], superuser_url: str, tmp_path: Path
+) -> None:
+    away = {"IDEM_DATABASE_URL": on(superuser_url, "no_such_database")}
+    for order, more, code, words, never in (
+        (("db", "grant", "no_such_role", "--as", "daemon"), {}, 1, "does not exist: create it first", "CONTEXT"),
+        (("doctor",), away, 1, "create it, then run `idem db upgrade`", "pg_hba"),
+        (("bank", "run", "--settings", str(tmp_path / "none.json")), {}, 2, "Name a JSON file", "Errno"),
+    ):
+        result = call(order, environment, **more)
+        assert result.code == code
+        said = " ".join((result.out + result.err).replace("│", " ").split())
+        assert words in said and never not in said
 
 
 def test_upgrade_current_check_and_sql(variables: dict[str, str], empty: str) -> None:

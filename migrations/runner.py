@@ -121,7 +121,7 @@ def upgrade(
             with database.connect() as connection:
                 found = schema(connection, scripts)
             raise MigrationError(
-                f"the database is at a revision that this version of idem does not know: {found.current} (this one "
+                f"the database is at a revision that this version of idem does not know ({found.current}; this one "
                 f"needs {found.head}). Use the version of idem that created it, or a newer one"
             ) from error
     raise AssertionError("unreachable")

@@ -134,7 +134,7 @@ def test_a_revision_that_this_program_does_not_know(environment: dict[str, str],
     assert "0099, but this program needs 0" in call(("status",), environment).out
     upgrade = call(("db", "upgrade"), environment)
     assert upgrade.code == 1
-    assert "does not know: 0099 (this one needs 0" in upgrade.err and "Can't locate" not in upgrade.err
+    assert "does not know (0099; this one needs 0" in upgrade.err and "Can't locate" not in upgrade.err
 
 
 def test_messages_have_no_context_and_name_what_to_do(

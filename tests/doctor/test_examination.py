@@ -89,7 +89,7 @@ async def test_without_a_finding_the_last_line_only_counts(healthy: Desk, monkey
 
 async def test_a_local_operation_has_no_contract_to_warn_about(configuration: Path) -> None:
     """An application's configuration names the provider of its local operations."""
-    found = replace(load(configuration), providers={LOCAL: LocalProvider()})
+    found = replace(load(configuration, accepting=True), providers={LOCAL: LocalProvider()})
     examined = examination.Examination(Address("postgresql://localhost/x"), configuration=found)
     assert [each.level async for each in contracts.contracts(examined)] == ["ok"]
 

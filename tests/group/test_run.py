@@ -13,13 +13,12 @@ from typing import Any
 import httpx
 import pytest
 from fix_desk import Desk
-from fix_group import alive, answers, completed, held, metrics, running, take_their_time
+from fix_group import alive, answers, authorized, completed, held, metrics, running, take_their_time
 from fix_sql import query
 from fix_waiting import until
 from group.conftest import Command, command, left_of, processes, what_ran_is_finished
 
 from idem.cli.group.metrics_folder import metrics_folder
-from idem.outbox.tenants import tokens
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -33,8 +32,7 @@ async def daemon_of(desk: Desk, pid: int) -> dict[str, Any]:
 
 
 async def test_everything_runs_and_ends_with_0(desk: Desk, unused_tcp_port: int, linux: None) -> None:
-    _, token = await desk.spine.run(tokens.create, "t", "test")
-    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "k", "Prefer": "wait=20"}
+    headers = await authorized(desk) | {"Idempotency-Key": "k", "Prefer": "wait=20"}
     async with (
         running(desk, unused_tcp_port, "--workers", "2") as group,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{unused_tcp_port}", headers=headers, timeout=40) as client,

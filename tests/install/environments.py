@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import venv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -74,28 +73,7 @@ class Environment:
 
     def names(self) -> set[str]:
         """The canonical names of what is installed."""
-        return set(self.sizes())
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes of the files of each distribution, compiled ones left out."""
-        return {
-            canonicalize_name(found.name): sum(
-                Path(str(found.locate_file(file))).stat().st_size
-                for file in found.files or ()
-                if file.suffix != ".pyc" and Path(str(found.locate_file(file))).exists()
-            )
-            for found in distributions(path=[str(self.packages)])
-        }
-
-    def seconds(self, statement: str) -> float:
-        """How long a new interpreter takes for a statement, its own start included: the best of five."""
-        self.run("-c", statement, PYTHONDONTWRITEBYTECODE="")
-        best = float("inf")
-        for _ in range(5):
-            began = time.perf_counter()
-            self.run("-c", statement)
-            best = min(best, time.perf_counter() - began)
-        return best
+        return {canonicalize_name(found.name) for found in distributions(path=[str(self.packages)])}
 
 
 def make(path: Path, found: Iterable[Distribution]) -> Environment:
@@ -137,13 +115,3 @@ def _requirements(found: Distribution, extra: str) -> Iterator[Requirement]:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield requirement
-
-
-def costs(environment: Environment, but: Iterable[str] = ()) -> Iterator[str]:
-    """Lines for people: what is installed and how large it is, and how long importing takes."""
-    sizes = {name: size for name, size in environment.sizes().items() if name not in set(but)}
-    for name, size in sorted(sizes.items(), key=lambda item: -item[1]):
-        yield f"{size / 1e6:7.2f} MB  {name}"
-    yield f"{sum(sizes.values()) / 1e6:7.2f} MB  together"
-    for statement in ("pass", "import idem", "import pydantic, sqlalchemy.orm", "from idem import Idem"):
-        yield f"{environment.seconds(statement) * 1000:7.0f} ms  {statement}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from install.conftest import PROJECT
-from install.environments import Environment, costs
+from install.environments import Environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -122,10 +122,7 @@ def test_pytest_runs_where_only_the_library_is_installed(beside: Callable[..., E
     assert "1 passed" in done.stdout
 
 
-def test_what_the_library_alone_brings(base: Environment, request: pytest.FixtureRequest) -> None:
-    """With -s, what it costs: a time is a matter of the machine, what is loaded is what the tests above hold."""
+def test_what_the_library_alone_brings(base: Environment) -> None:
     daemon = {canonicalize_name(Requirement(text).name) for text in PROJECT["optional-dependencies"]["daemon"]}
     assert base.names() & daemon == set()
     assert {"idem-outbox", "sqlalchemy", "pydantic", "jsonschema", "rfc8785", "greenlet"} <= base.names()
-    if request.config.getoption("capture") == "no":
-        sys.stdout.writelines(f"{line}\n" for line in costs(base))

@@ -8,14 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import httpx
-import psycopg
 import pytest
 from fix_accept import Acceptor
-from fix_database import on
 from fix_sql import engine_of, query
+from schema.databases import new_database
 from tutorial.page import FENCE, missing
 
 from idem.decisions import Decision, Mismatch, Replay, Retrying
@@ -29,13 +27,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "adopt" / "live-system.md"
 @pytest.fixture
 def databases(server: str) -> Iterator[tuple[str, str]]:
     """The old one and idem's, both empty."""
-    names = [f"idem_live_{uuid4().hex[:8]}" for _ in range(2)]
-    with psycopg.connect(server, autocommit=True) as admin:
-        for name in names:
-            admin.execute(f"CREATE DATABASE {name}")
-        yield on(server, names[0]), on(server, names[1])
-        for name in names:
-            admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    with new_database(server) as old, new_database(server) as new:
+        yield old, new
 
 
 @pytest.mark.process

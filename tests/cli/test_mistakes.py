@@ -1,15 +1,14 @@
 """A user's mistake: one clear message, the documented exit code, never a traceback and never a secret."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
-import psycopg
 import pytest
 from fix_desk import Desk, Result, run
 from fix_sql import query
+from schema.databases import new_database, on
 
 LOOKING = [("status",), ("dlq", "list"), ("intents", "list"), ("unknowns", "list"), ("db", "current"), ("db", "check")]
 WRITING = [
@@ -28,18 +27,11 @@ def call(order: Order, environment: dict[str, str], **changes: str) -> Result:
     return result
 
 
-def on(url: str, database: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
-
-
 @pytest.fixture
 def empty(superuser_url: str) -> Iterator[str]:
     """A database without a schema."""
-    name = f"idem_empty_{os.getpid()}"
-    with psycopg.connect(superuser_url, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}")
-        yield on(superuser_url, name)
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database(superuser_url) as url:
+        yield url
 
 
 @pytest.mark.parametrize("order", [*LOOKING, *WRITING, *DAEMONS, ("db", "upgrade")], ids=str)

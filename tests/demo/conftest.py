@@ -65,10 +65,6 @@ class Made:
         """The number of the attempt whose end is in evidence."""
         self.evidence[1] = replace(self.evidence[1], attempt=number)
 
-    def begin_again(self) -> None:
-        """Forget the good end: the intent is accepted, nothing was sent yet."""
-        self.evidence[1:], self.bank[:] = [], []
-
     def prove(self) -> DemoProof:
         database = DatabaseRecord([self.intent], self.requests, self.evidence, self.letters, self.unapplied)
         return prove(Records(self.lines, database, Log(self.bank), self.rules))
@@ -126,4 +122,16 @@ def make() -> Callable[..., Made]:
         record.send(1, 10.1)
         return record
 
+    return made
+
+
+@pytest.fixture
+def made(make: Callable[..., Made]) -> Made:
+    return make()
+
+
+@pytest.fixture
+def begun(made: Made) -> Made:
+    """Forget the good end: the intent is accepted, nothing was sent yet."""
+    made.evidence[1:], made.bank[:] = [], []
     return made

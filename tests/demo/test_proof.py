@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from demo.conftest import Made
 
 from idem.cli.demo.database_record import DeadLetterRow
 
@@ -25,8 +26,7 @@ def test_a_payment_that_went_well_is_no_finding(make: Any, provider: str) -> Non
     assert proof.answers_compared == 3
 
 
-def test_an_unknown_is_found_and_timed(make: Any) -> None:
-    made = make()
+def test_an_unknown_is_found_and_timed(made: Made) -> None:
     made.evidence[1:] = []
     made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
     made.look(11.5, "absent", attempt=1)
@@ -39,20 +39,17 @@ def test_an_unknown_is_found_and_timed(make: Any) -> None:
 # P1
 
 
-def test_an_accepted_intent_that_is_gone(make: Any) -> None:
-    made = make()
+def test_an_accepted_intent_that_is_gone(made: Made) -> None:
     made.say("accepted", 9, "pay", intent="i2")
     gone = made.prove().findings[0]
     assert (gone.promise, gone.intent, gone.what) == ("P1", "i2", "an accepted intent is gone")
 
 
-def test_an_open_payment_without_a_row(make: Any) -> None:
-    made = make()
-    made.begin_again()
-    made.lines[1:] = []
-    made.becomes(state="in_progress", key_state="in_progress", outcome=None, reference=None, status=None)
-    assert LOST in made.findings()
-    assert made.prove().lost == 1
+def test_an_open_payment_without_a_row(begun: Made) -> None:
+    begun.lines[1:] = []
+    begun.becomes(state="in_progress", key_state="in_progress", outcome=None, reference=None, status=None)
+    assert LOST in begun.findings()
+    assert begun.prove().lost == 1
 
 
 ALONE = {
@@ -90,16 +87,14 @@ AMONG = {
 
 
 @pytest.mark.parametrize(("spoil", "promise", "what"), (ALONE | AMONG).values(), ids=[*ALONE, *AMONG])
-def test_one_thing_that_is_wrong(make: Any, spoil: Any, promise: str, what: str, request: Any) -> None:
-    made = make()
+def test_one_thing_that_is_wrong(made: Made, spoil: Any, promise: str, what: str, request: Any) -> None:
     spoil(made)
     found = made.findings()
     assert (promise, what) in found
     assert len(found) == 1 or request.node.callspec.id in AMONG
 
 
-def test_an_effect_that_nobody_asked_for(make: Any) -> None:
-    made = make()
+def test_an_effect_that_nobody_asked_for(made: Made) -> None:
     made.send(2, 12.0, reference="somebody")
     assert made.findings() == [("P2", "an effect without an accepted intent")]
     assert made.prove().duplicates == 1
@@ -108,8 +103,7 @@ def test_an_effect_that_nobody_asked_for(make: Any) -> None:
 # P2
 
 
-def test_a_second_effect(make: Any) -> None:
-    made = make()
+def test_a_second_effect(made: Made) -> None:
     made.send(2, 10.15)
     found = made.findings()
     assert ("P2", "a duplicate effect") in found
@@ -117,40 +111,34 @@ def test_a_second_effect(make: Any) -> None:
     assert ("P2", "more requests than attempts") in found
 
 
-def test_a_blind_second_send_that_the_bank_did_not_act_upon(make: Any) -> None:
+def test_a_blind_second_send_that_the_bank_did_not_act_upon(begun: Made) -> None:
     """Forbidden all the same: that it did no harm was luck."""
-    made = make()
-    made.begin_again()
-    made.send(1, 10.1, effect=None)
-    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
-    made.send(2, 12.0)
-    made.change(12.1, "worker", "report", "unknown/claimed", "completed/", attempt=2, outcome="succeeded")
-    made.becomes(reference="pay_2")
-    assert BLIND in made.findings()
-    assert made.prove().forbidden_sends == 1
+    begun.send(1, 10.1, effect=None)
+    begun.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    begun.send(2, 12.0)
+    begun.change(12.1, "worker", "report", "unknown/claimed", "completed/", attempt=2, outcome="succeeded")
+    begun.becomes(reference="pay_2")
+    assert BLIND in begun.findings()
+    assert begun.prove().forbidden_sends == 1
 
 
-def test_a_second_send_after_a_proof_that_nothing_was_executed(make: Any) -> None:
-    made = make()
-    made.begin_again()
-    made.send(1, 10.1, effect=None)
-    made.change(10.2, "worker", "report", CLAIMED, PENDING, attempt=1, outcome="not_executed:throttled")
-    made.send(2, 12.0)
-    made.change(12.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
-    made.becomes(reference="pay_2")
-    assert made.findings() == []
-    assert made.prove().second_sends == 1
+def test_a_second_send_after_a_proof_that_nothing_was_executed(begun: Made) -> None:
+    begun.send(1, 10.1, effect=None)
+    begun.change(10.2, "worker", "report", CLAIMED, PENDING, attempt=1, outcome="not_executed:throttled")
+    begun.send(2, 12.0)
+    begun.change(12.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
+    begun.becomes(reference="pay_2")
+    assert begun.findings() == []
+    assert begun.prove().second_sends == 1
 
 
-def test_a_second_send_although_the_first_acted_in_the_end(make: Any) -> None:
+def test_a_second_send_although_the_first_acted_in_the_end(begun: Made) -> None:
     """The evidence said "not executed"; the bank's log knows better."""
-    made = make()
-    made.begin_again()
-    made.send(1, 10.1)
-    made.change(10.2, "worker", "report", CLAIMED, PENDING, attempt=1, outcome="not_executed:throttled")
-    made.send(2, 12.0)
-    made.change(12.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
-    found = made.findings()
+    begun.send(1, 10.1)
+    begun.change(10.2, "worker", "report", CLAIMED, PENDING, attempt=1, outcome="not_executed:throttled")
+    begun.send(2, 12.0)
+    begun.change(12.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
+    found = begun.findings()
     assert ("P2", "a forbidden second send: an earlier send had acted") in found
     assert ("P2", "a duplicate effect") in found
 
@@ -165,33 +153,29 @@ def test_a_second_send_although_the_first_acted_in_the_end(make: Any) -> None:
         ("reaped", 13 + 6 + 3 + 0.1, False),
     ],
 )
-def test_when_an_absence_may_be_believed(make: Any, ended: str, verdict_at: float, early: bool) -> None:
+def test_when_an_absence_may_be_believed(begun: Made, ended: str, verdict_at: float, early: bool) -> None:
     """Reported: flight limit and horizon. Swept: the pause allowance too, unless the holder's end is on record."""
-    made = make()
-    made.begin_again()
-    made.send(1, 10.1, effect=None)
+    begun.send(1, 10.1, effect=None)
     if ended == "report":
-        made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+        begun.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
     else:
         details = {"holder_known": ended == "reaped"}
-        made.change(13.2, "sweeper", "swept", CLAIMED, UNKNOWN, attempt=1, claimed_until=13.0, details=details)
-    made.look(14, "absent", attempt=1)
-    made.look(verdict_at, "absent", HELD, attempt=1)
-    made.change(verdict_at + 1, "reconciler", "redrive", HELD, PENDING, attempt=1)
-    made.send(2, verdict_at + 2)
-    made.change(verdict_at + 3, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
-    made.becomes(reference="pay_2")
-    made.lines[1:] = []
-    assert made.findings() == ([EARLY] if early else [])
-    assert "absent" in made.prove().settled
+        begun.change(13.2, "sweeper", "swept", CLAIMED, UNKNOWN, attempt=1, claimed_until=13.0, details=details)
+    begun.look(14, "absent", attempt=1)
+    begun.look(verdict_at, "absent", HELD, attempt=1)
+    begun.change(verdict_at + 1, "reconciler", "redrive", HELD, PENDING, attempt=1)
+    begun.send(2, verdict_at + 2)
+    begun.change(verdict_at + 3, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
+    begun.becomes(reference="pay_2")
+    begun.lines[1:] = []
+    assert begun.findings() == ([EARLY] if early else [])
+    assert "absent" in begun.prove().settled
 
 
-def test_one_look_is_too_few(make: Any) -> None:
-    made = make()
-    made.begin_again()
-    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
-    made.look(40, "absent", HELD, attempt=1)
-    assert ("P2", "an absence was accepted after too few look-ups") in made.findings()
+def test_one_look_is_too_few(begun: Made) -> None:
+    begun.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    begun.look(40, "absent", HELD, attempt=1)
+    assert ("P2", "an absence was accepted after too few look-ups") in begun.findings()
 
 
 @pytest.mark.parametrize(
@@ -216,8 +200,7 @@ def test_a_replay(make: Any, sent: float, ended: float, more: dict[str, str], fi
 # P3
 
 
-def test_other_content_under_a_known_key(make: Any) -> None:
-    made = make()
+def test_other_content_under_a_known_key(made: Made) -> None:
     made.say("mismatch", 10.2, "other_body")
     assert made.findings() == []
     made.say("replay", 13, "other_body")
@@ -234,68 +217,57 @@ def test_no_evidence_in_the_middle(make: Any) -> None:
     assert NO_EVIDENCE in made.findings()
 
 
-def test_a_look_is_no_end_of_an_attempt_where_no_replay_is(make: Any) -> None:
-    made = make()
-    made.begin_again()
-    made.send(1, 10.1)
-    made.look(13, "succeeded", "completed/", attempt=1)
-    assert {what for _, what in made.findings()} >= {"an attempt has no end in evidence"}
+def test_a_look_is_no_end_of_an_attempt_where_no_replay_is(begun: Made) -> None:
+    begun.send(1, 10.1)
+    begun.look(13, "succeeded", "completed/", attempt=1)
+    assert {what for _, what in begun.findings()} >= {"an attempt has no end in evidence"}
 
 
-def test_changes_of_the_same_millisecond_are_put_in_their_order(make: Any) -> None:
-    made = make()
-    made.begin_again()
-    made.send(1, 10.1, effect=None)
-    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
-    made.look(20.5, "absent", attempt=1)
-    made.change(21, "reconciler", "redrive", HELD, PENDING, attempt=1)
-    made.look(21, "absent", HELD, attempt=1)
-    made.send(2, 22)
-    made.change(22.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
-    made.becomes(reference="pay_2")
-    assert made.findings() == []
+def test_changes_of_the_same_millisecond_are_put_in_their_order(begun: Made) -> None:
+    begun.send(1, 10.1, effect=None)
+    begun.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    begun.look(20.5, "absent", attempt=1)
+    begun.change(21, "reconciler", "redrive", HELD, PENDING, attempt=1)
+    begun.look(21, "absent", HELD, attempt=1)
+    begun.send(2, 22)
+    begun.change(22.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
+    begun.becomes(reference="pay_2")
+    assert begun.findings() == []
 
 
 # P5
 
 
-def test_something_open_at_the_end(make: Any) -> None:
-    made = make()
-    made.begin_again()
-    made.lines[1:] = []
-    made.becomes(state="in_progress", key_state="in_progress", outcome=None, reference=None, status="pending")
-    assert made.findings() == [("P5", "left unsettled at the end")]
+def test_something_open_at_the_end(begun: Made) -> None:
+    begun.lines[1:] = []
+    begun.becomes(state="in_progress", key_state="in_progress", outcome=None, reference=None, status="pending")
+    assert begun.findings() == [("P5", "left unsettled at the end")]
 
 
-def test_something_at_rest_that_nobody_was_told_of(make: Any) -> None:
-    made = make()
-    made.begin_again()
-    made.change(11, "worker", "report", CLAIMED, HELD, attempt=1, outcome="not_executed:request")
-    made.becomes(state="failed_retryable", key_state="failed_retryable", outcome=None, status="held", reference=None)
-    made.lines[1:] = []
-    assert ("P5", "at rest without a dead letter") in made.findings()
+def test_something_at_rest_that_nobody_was_told_of(begun: Made) -> None:
+    begun.change(11, "worker", "report", CLAIMED, HELD, attempt=1, outcome="not_executed:request")
+    begun.becomes(state="failed_retryable", key_state="failed_retryable", outcome=None, status="held", reference=None)
+    begun.lines[1:] = []
+    assert ("P5", "at rest without a dead letter") in begun.findings()
 
 
 @pytest.mark.parametrize("still_open", [True, False])
-def test_an_unexpected_dead_letter(make: Any, still_open: bool) -> None:
-    made = make()
+def test_an_unexpected_dead_letter(made: Made, still_open: bool) -> None:
     made.letters.append(DeadLetterRow("i1", "too_late", 11, still_open))
     assert made.findings() == [("P5", "an unexpected dead letter")]
     assert made.prove().letters_unexpected == 1
 
 
-def test_a_rejected_payment_has_its_dead_letter(make: Any) -> None:
-    made = make()
-    made.begin_again()
-    made.send(1, 10.1, effect=None)
-    made.change(11, "worker", "report", CLAIMED, HELD, attempt=1, outcome="not_executed:request")
-    made.becomes(state="failed_retryable", key_state="failed_retryable", outcome=None, status="held", reference=None)
-    made.lines[1:] = []
-    made.say("needs_operator", 12)
-    made.rules = replace(made.rules, rejected=frozenset({"k1"}))
-    made.letters.append(DeadLetterRow("i1", "rejected", 11, True))
-    proof = made.prove()
+def test_a_rejected_payment_has_its_dead_letter(begun: Made) -> None:
+    begun.send(1, 10.1, effect=None)
+    begun.change(11, "worker", "report", CLAIMED, HELD, attempt=1, outcome="not_executed:request")
+    begun.becomes(state="failed_retryable", key_state="failed_retryable", outcome=None, status="held", reference=None)
+    begun.lines[1:] = []
+    begun.say("needs_operator", 12)
+    begun.rules = replace(begun.rules, rejected=frozenset({"k1"}))
+    begun.letters.append(DeadLetterRow("i1", "rejected", 11, True))
+    proof = begun.prove()
     assert proof.holds
     assert (proof.letters_expected, proof.effects_wanted) == (1, 0)
-    made.letters.clear()
-    assert ("P5", "a dead letter is missing") in made.findings()
+    begun.letters.clear()
+    assert ("P5", "a dead letter is missing") in begun.findings()

@@ -31,10 +31,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def remember(url: str) -> None:
-    with psycopg.connect(url) as db:
+@pytest.fixture
+def user(home, start_user):
+    """A user whose server has something to keep."""
+    user = start_user(home)
+    with psycopg.connect(user["url"]) as db:
         db.execute("DROP TABLE IF EXISTS kept")
         db.execute("CREATE TABLE kept AS SELECT 42 AS n")
+    return user
 
 
 def remembers(pg: Embedded) -> bool:
@@ -49,9 +53,7 @@ def answers(url: str) -> bool:
     return True
 
 
-def test_the_only_user(home, start_user, processes_of):
-    user = start_user(home)
-    remember(user["url"])
+def test_the_only_user(home, user, processes_of):
     assert len(processes_of(home)) > 2
     user.kill()
     until_it_holds(lambda: not processes_of(home))
@@ -70,9 +72,7 @@ def test_the_user_while_the_server_starts(fresh_home, start_user, processes_of):
         assert answers(pg.url)
 
 
-def test_the_supervisor(home, start_user, supervisor_of, processes_of):
-    user = start_user(home)
-    remember(user["url"])
+def test_the_supervisor(home, user, supervisor_of, processes_of):
     kill(supervisor_of(home))
     until_it_holds(lambda: not processes_of(home))
     with acquire(home, linger=0, durable=False) as pg:
@@ -80,17 +80,13 @@ def test_the_supervisor(home, start_user, supervisor_of, processes_of):
         assert remembers(pg)
 
 
-def test_a_user_who_comes_right_after_the_supervisor_was_killed(home, start_user, supervisor_of):
-    user = start_user(home)
-    remember(user["url"])
+def test_a_user_who_comes_right_after_the_supervisor_was_killed(home, user, supervisor_of):
     kill(supervisor_of(home))
     with acquire(home, linger=0, durable=False) as pg:
         assert remembers(pg)
 
 
-def test_the_postmaster_comes_back_for_those_who_hold_it(home, start_user):
-    user = start_user(home)
-    remember(user["url"])
+def test_the_postmaster_comes_back_for_those_who_hold_it(home, user):
     kill(user["server_pid"])
     until_it_holds(lambda: answers(user["url"]))
     with acquire(home, linger=0, durable=False) as pg:
@@ -98,9 +94,7 @@ def test_the_postmaster_comes_back_for_those_who_hold_it(home, start_user):
         assert remembers(pg)
 
 
-def test_supervisor_and_postmaster_while_a_backend_works_on(home, start_user, supervisor_of):
-    user = start_user(home)
-    remember(user["url"])
+def test_supervisor_and_postmaster_while_a_backend_works_on(home, user, supervisor_of):
     # Computing, it does not notice that its postmaster is gone; a second postmaster beside it would be ruin.
     with contextlib.closing(psycopg.connect(user["url"])) as db:
         db.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 8000000) AS a(n) WHERE n % 7 = 0")
@@ -137,7 +131,6 @@ def stranger():
 
 
 def killed_server(home, user, supervisor_of, processes_of) -> Path:
-    remember(user["url"])
     kill(supervisor_of(home), user["server_pid"])
     until_it_holds(lambda: not processes_of(home))
     pid_file = home / f"pg{user['major']}" / "postmaster.pid"
@@ -145,8 +138,7 @@ def killed_server(home, user, supervisor_of, processes_of) -> Path:
     return pid_file
 
 
-def test_a_pid_file_whose_number_is_now_anothers(home, start_user, stranger, supervisor_of, processes_of):
-    user = start_user(home)
+def test_a_pid_file_whose_number_is_now_anothers(home, user, stranger, supervisor_of, processes_of):
     pid_file = killed_server(home, user, supervisor_of, processes_of)
     for file in (pid_file, home / "run" / ".s.PGSQL.5432.lock"):
         file.write_text(file.read_text().replace(str(user["server_pid"]), str(stranger.pid), 1))
@@ -156,16 +148,14 @@ def test_a_pid_file_whose_number_is_now_anothers(home, start_user, stranger, sup
 
 
 @pytest.mark.parametrize("left", ["", "12", "no number\n"])
-def test_a_pid_file_that_was_half_written(home, start_user, supervisor_of, processes_of, left):
-    user = start_user(home)
+def test_a_pid_file_that_was_half_written(home, user, supervisor_of, processes_of, left):
     killed_server(home, user, supervisor_of, processes_of).write_text(left)
     with acquire(home, linger=0, durable=False) as pg:
         assert remembers(pg)
 
 
-def test_a_postmaster_without_supervisor_is_told_from_other_programs_and_stopped(folder, home, start_user):
+def test_a_postmaster_without_supervisor_is_told_from_other_programs_and_stopped(folder, home, user):
     """The kernel ends it on Linux; elsewhere the next start has to find it."""
-    user = start_user(home)
     server = user["server_pid"]
     (folder / "postmaster.pid").write_text(f"{server}\n")
     stop_orphan(folder)  # a stale file of another cluster that names it by chance

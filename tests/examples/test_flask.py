@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from examples.orders import answers_what_is_wrong, charges_once_after_a_timeout
 from examples.town import IDEM, Town
 
 FILES = ("flask_orders.py", "idem.toml")
@@ -22,19 +23,8 @@ def shop(town: Town) -> Iterator[httpx.Client]:
 
 
 def test_a_timeout_after_the_charge_charges_once_and_the_answer_stays(town: Town, shop: httpx.Client) -> None:
-    town.bank.script(None, ["act_then_drop"])
-    headers = {"Idempotency-Key": "p1"}
-    first = shop.post("/orders/1/payment", headers=headers)
-    assert first.status_code == 201, first.text + town.said()
-    assert first.headers["content-type"] == "application/json"
-    again = shop.post("/orders/1/payment", headers=headers)
-    assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
-    assert town.effects() == 1
-    town.until("SELECT state = 'paid' FROM flask_orders WHERE id = 1")
-    assert shop.post("/orders/1/payment", headers={"Idempotency-Key": "another"}).status_code == 409
-    assert town.effects() == 1
-    assert town.rows("SELECT count(*) FROM idem.idempotency_keys WHERE idempotency_key = 'another'") == [(0,)]
-    reused = shop.post("/orders/1/payment", headers=headers, json={"note": "another"})
+    charges_once_after_a_timeout(town, shop, "flask_orders")
+    reused = shop.post("/orders/1/payment", headers={"Idempotency-Key": "p1"}, json={"note": "another"})
     assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
 
 
@@ -52,7 +42,4 @@ def test_a_database_that_cannot_answer_now_is_a_503(town: Town, shop: httpx.Clie
 
 
 def test_what_is_wrong_is_an_answer(town: Town, shop: httpx.Client) -> None:
-    missing = shop.post("/orders/1/payment")
-    assert (missing.status_code, missing.json()["code"]) == (400, "key_missing")
-    assert shop.post("/orders/999/payment", headers={"Idempotency-Key": "p2"}).status_code == 404
-    assert town.rows("SELECT count(*) FROM idem.idempotency_keys WHERE idempotency_key = 'p2'") == [(0,)]
+    answers_what_is_wrong(town, shop)

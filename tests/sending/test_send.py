@@ -24,6 +24,12 @@ def accepted(office: Spine, key: str = "k1") -> Any:
     return office.accepted(key, operation=OPERATION)
 
 
+async def worked(office: Office) -> Any:
+    intent = accepted(office)
+    await office.work()
+    return intent
+
+
 async def status(office: Spine, intent: Any) -> str:
     row = await office.row_if_any(intent)
     return "gone" if row is None else str(row["status"])
@@ -101,8 +107,7 @@ class Reset(Exception):
 )  # fmt: skip
 async def test_whatever_it_raises_proves_nothing(office: Office, error: BaseException, started: bool) -> None:
     post = office(raises(error, started=started))
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     assert await status(post, intent) == "unknown"
     said = json.dumps(await post.all("SELECT * FROM idem.evidence"), default=str)
     assert "hunter2" not in said and "alice" not in said
@@ -114,8 +119,7 @@ async def test_what_an_async_function_raises_proves_nothing_either(office: Offic
         raise error
 
     post = office(send)
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     assert await status(post, intent) == "unknown"
 
 
@@ -125,8 +129,7 @@ async def test_what_an_async_function_raises_proves_nothing_either(office: Offic
 )  # fmt: skip
 async def test_what_is_no_word_of_a_send_proves_nothing(office: Office, value: Any) -> None:
     post = office(returns(value))
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     assert await status(post, intent) == "unknown"
 
 
@@ -146,8 +149,7 @@ async def test_what_is_no_word_of_a_send_proves_nothing(office: Office, value: A
 )
 async def test_its_own_word_counts(office: Office, value: Any, became: str) -> None:
     post = office(returns(value))
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     assert await status(post, intent) == became
 
 
@@ -162,8 +164,7 @@ async def test_a_lease_that_got_too_short_is_given_back_and_the_call_made_later(
         return box.post(request, call)
 
     post = office(send)
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     row = await post.row(intent)
     assert (row["status"], row["first_sent_at"], row["failures"], box.mails) == ("pending", None, 0, [])
     await post.work(after=10)
@@ -177,8 +178,7 @@ async def test_one_call_starts_once(office: Office, box: Box) -> None:
         return box.post(request, call)
 
     post = office(send)
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     assert await status(post, intent) == "unknown"
     assert len(box.mails) == 1
 
@@ -194,8 +194,7 @@ async def test_a_lookup_by_key_settles_what_was_sent_and_what_was_not(office: Of
         raise ConnectionResetError
 
     post = office(send, lookup={"by_key": box.look, "horizon": "10s", "agree": 2})
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     assert (await status(post, intent), box.mails) == ("unknown", [])
     await post.reconcile(after=200, hasten=True, times=2)
     assert (await post.key(intent))["state"] == "failed_retryable"
@@ -216,8 +215,7 @@ async def test_a_lookup_that_says_nothing_settles_nothing(office: Office, answer
         return answer
 
     post = office(raises(Reset(), started=True), lookup=look)
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     await post.reconcile(after=4000, hasten=True, times=4)
     assert await status(post, intent) == "unknown"
     await post.expect(intent, lookups=0)
@@ -225,8 +223,7 @@ async def test_a_lookup_that_says_nothing_settles_nothing(office: Office, answer
 
 async def test_the_standing_order_decides_for_a_mail_and_is_on_record(office: Office) -> None:
     post = office(raises(Reset(), started=True), on_unsettleable="assume_done", value_at_risk="none")
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     await post.reconcile(hasten=True)
     assert await status(post, intent) == "unknown"  # as long as the mail may still be on its way
     await post.reconcile(after=200, hasten=True)
@@ -236,8 +233,7 @@ async def test_the_standing_order_decides_for_a_mail_and_is_on_record(office: Of
 
 async def test_without_a_standing_order_a_person_decides(office: Office) -> None:
     post = office(raises(Reset(), started=True))
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     await post.reconcile(hasten=True)
     assert await post.letters(intent) == ["not_settleable"]
     assert isinstance(post.accept(operation=OPERATION), NeedsOperator)
@@ -254,8 +250,7 @@ async def test_a_replay_hands_over_the_same_key_and_bytes(office: Office, box: B
         return Succeeded(request.key)
 
     post = office(send, key={"replay": "stored", "retention": "24h"})
-    intent = accepted(post)
-    await post.work()
+    intent = await worked(post)
     assert await status(post, intent) == "unknown"
     await post.reconcile(hasten=True)
     assert isinstance(post.accept(operation=OPERATION), Replay)

@@ -6,7 +6,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from adopt.shop import CONFIG
 from fix_sql import query
 from psycopg import sql
 
@@ -40,14 +39,6 @@ def alter(shop_url: str) -> Iterator[Alter]:
 
         yield setting
         setting()
-
-
-@pytest.fixture
-def idem_toml(tmp_path: Path) -> Path:
-    """The shop's idem.toml."""
-    path = tmp_path / "idem.toml"
-    path.write_text(CONFIG)
-    return path
 
 
 def commits(url: str, where: str = "true") -> set[Any]:

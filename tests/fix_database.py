@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import fix_kept
 import psycopg
 from fix_sql import query
+from fix_waiting import stopping
 
 from idem.migrations import runner
 from idem.outbox.database.pool import Database, Timeouts
@@ -181,8 +182,5 @@ async def opened(
 @asynccontextmanager
 async def connected(url: str, **options: Any) -> AsyncIterator[Database]:
     """The same, closed at the end."""
-    database = await opened(url, **options)
-    try:
+    async with stopping(await opened(url, **options)) as database:
         yield database
-    finally:
-        await database.close()

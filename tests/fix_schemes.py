@@ -22,6 +22,12 @@ from idem.outbox.providers.schemes.square import SquareSignatures
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures
 
+OPERATION = """
+[operations.pay]
+provider = "bank"
+path = "/payments"
+params = { type = "object" }
+"""
 NOW = float(int(time.time()))
 URL = "https://hooks.shop.example/webhooks/keyed"
 

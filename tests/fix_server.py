@@ -62,11 +62,8 @@ async def serving(answer: Answer, *, tls: ssl.SSLContext | None = None) -> Async
                 break
         writer.close()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
-    try:
+    with contextlib.closing(await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)) as server:
         yield f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
 
 
 @contextlib.contextmanager

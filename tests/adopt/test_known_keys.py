@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,15 +87,13 @@ async def test_a_key_keeps_its_answer(shop_url: str, tmp_path: Path, bank: Bank,
         if what == "its provider is another one" and name == "inline":
             continue
         idem, pay = define(path, config, said)
-        try:
+        with closing(idem):
             for number, body in enumerate(bodies):
                 again = await told(face, pay, shop_url, f"k{number}", body)
                 assert (again.status, again.body) == (201, kept[number].body), (what, body, again)
                 assert {each.lower() for each in again.headers} >= {"idempotent-replayed"}, what
                 other = await told(face, pay, shop_url, f"k{number}", body.replace(b"0", b"1") + b" ")
                 assert other.status == 422, f"{what}: other content is another request all the same"
-        finally:
-            idem.close()
 
 
 UNSERVED = {
@@ -121,12 +120,10 @@ async def test_a_key_at_rest_is_refused(shop_url: str, tmp_path: Path, bank: Ban
     for what in UNSERVED.get(name, UNSERVED["fastapi"]):
         config, said = CHANGES[what]
         other, changed = define(path, config, said)
-        try:
+        with closing(other):
             with pytest.raises(Unserved, match="Configure the operation as it was"):
                 await told(face, changed, shop_url, "k", BODY)
             assert states(shop_url) == before, what
-        finally:
-            other.close()
     idem, pay = define(path, CONFIG, first)
     again = await told(face, pay, shop_url, "k", BODY)
     idem.close()

@@ -19,6 +19,7 @@ import pytest
 from fix_api import Client
 from fix_line import Line, through_a_line
 from fix_spine import Spine, catalogue, operation
+from fix_waiting import stopping
 
 from idem.outbox.api import openapi
 from idem.outbox.config.http_settings import ApiSettings
@@ -57,14 +58,12 @@ class Service:
         schema = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer", "minimum": 1}}}
         paying = operation("pay.keyed", "keyed", schema=schema, validate=validator(schema))
         known = catalogue(bank, **{"pay.keyed": paying})
-        try:
+        async with stopping(database):
             # No worker runs: whoever asks to wait waits to the end.
             spine = Spine(database, None, known, None, url)  # type: ignore[arg-type]
             async with through_a_line(spine, wait_cap=0.3) as started:
                 self._started.set_result(started)
                 await self._stop.wait()
-        finally:
-            await database.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -108,8 +109,7 @@ async def test_a_call_cancelled_before_it_reached_httpx_is_given_back(dial: Any)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_the_end_of_the_process_is_passed_on(error: type[BaseException]) -> None:
     async def main() -> None:
-        client = stock_client(ssl_context(), CONTRACT)
-        try:
+        async with aclosing(stock_client(ssl_context(), CONTRACT)) as client:
             await call(
                 client,
                 Account("main", "http://api.test"),
@@ -120,8 +120,6 @@ def test_the_end_of_the_process_is_passed_on(error: type[BaseException]) -> None
                 start=lambda: True,
                 resolver=Resolving(raising(error)),
             )
-        finally:
-            await client.aclose()
 
     with pytest.raises(error):
         asyncio.run(main())

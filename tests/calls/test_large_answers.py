@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from fix_source import trees
+from fix_waiting import stopping
 from providers.fix_lists import provider
 
 from idem.outbox.calls.lane import Lane
@@ -80,14 +81,12 @@ async def test_every_answer_of_a_large_body_is_read_beside_the_loop(mocked: Any,
     threads.clear()
     lane = opened(mocked(answering("x" * length)).origin)
     question, ends = Question(KEY, None, awaiting=False), clock.boottime() + 60
-    try:
+    async with stopping(lane):
         outcome, _ = await lane.send(1, POST, lease_ends=ends, start=lambda: True)
         look, _ = await lane.ask(question, lease_ends=ends)
         await lane.cancel(question, lease_ends=ends)
         account, _ = await lane.whose()
         listed = [item.reference async for item in lane.list(0, 100)]
-    finally:
-        await lane.close()
     assert (outcome, look, account, listed) == (Succeeded("p1", "succeeded"), Absent(), "p1", ["p1", "p2"])
     assert set(threads) == set(READERS)
     loop = threading.get_ident()

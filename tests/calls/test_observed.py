@@ -14,6 +14,7 @@ import httpx
 import pytest
 from calls.conftest import does
 from calls.exceptions import ALLOWED, exception_classes, made
+from fix_waiting import stopping
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,13 +206,11 @@ def test_every_other_exception_is_ambiguous(cls: type[BaseException], where: str
         async with fix_server.serving(lambda _: None) as url:
             account = Account("main", url)
             lane = Lane(HttpProvider(CONTRACT, {"main": account}), account, slots=1, margin=0.5, tls=CONTEXT)
-            try:
+            async with stopping(lane):
                 with pytest.MonkeyPatch.context() as patched:
                     owner = "auto.AutoBackend" if where == "connect_tcp" else "anyio.AnyIOStream"
                     patched.setattr(f"httpcore._backends.{owner}.{where}", raises)
                     return await lane.send("row", POST, lease_ends=clock.boottime() + 60, start=lambda: True)
-            finally:
-                await lane.close()
 
     outcome, seen = asyncio.run(sent())
     assert outcome == Ambiguous(), seen

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fix_server import serving
 from fix_source import trees
+from fix_waiting import stopping
 
 from idem.errors import ConfigError
 from idem.outbox.calls.http_client import ssl_context
@@ -92,12 +93,9 @@ def configured(folder: Path, port: int, ca: str = "") -> Path:
 async def called(file: Path) -> Outcome:
     """What a call of this configuration comes to."""
     provider = load(file, {"BANK_TOKEN": "t"}).providers["bank"]
-    lane = Lane(provider, provider.accounts["main"], slots=1, margin=1)
-    try:
+    async with stopping(Lane(provider, provider.accounts["main"], slots=1, margin=1)) as lane:
         request = FrozenRequest("POST", "/payments", {"content-type": "application/json"}, b"{}")
         outcome, _ = await lane.send("row", request, lease_ends=clock.boottime() + 60, start=lambda: True)
-    finally:
-        await lane.close()
     return outcome
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from changing import telling
 from fix_api import running
+from fix_waiting import stopping
 
 from idem.cli.doctor.queue import against
 from idem.outbox.handlers.runner import HandlerRunner
@@ -101,11 +102,8 @@ SELECT h.name, e.aggregateid AS intent, e.number, count(t.handler) AS told
 async def _handlers_hear_each_event_once(story: Story) -> None:
     """Also what settled while a handler was out of the configuration."""
     names = [row["name"] for row in await story.spine.all("SELECT name FROM idem.event_handlers")]
-    runner = HandlerRunner(story.spine.url, telling.handlers(names))
-    try:
+    async with stopping(HandlerRunner(story.spine.url, telling.handlers(names))) as runner:
         await runner.run_once()
-    finally:
-        await runner.close()
     assert not (wrong := await story.spine.all(TOLD)), f"handlers: {wrong}"
 
 

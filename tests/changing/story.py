@@ -19,6 +19,7 @@ from fix_accept import Acceptor
 from fix_restore import MEMORY
 from fix_spine import Spine
 from fix_sql import engine_of, query
+from fix_waiting import stopping
 from producers.application import Application, synced
 
 from idem.decisions import Replay
@@ -135,20 +136,16 @@ class Story:
         if dies:
             # It is killed before it reports anything.
             one.settler.put = lambda report: None  # type: ignore[method-assign]
-        try:
+        async with stopping(one):
             await one.run_once()
-        finally:
-            await one.close()
 
     async def die(self) -> None:
         await self.work(dies=True)
 
     async def reconcile(self) -> None:
         one = Reconciler(self.daemons, self._now(), ReconcilerSettings(lease=30), slots=4, margin=1)
-        try:
+        async with stopping(one):
             await one.run_once(hasten=self.chance.random() < 0.5)
-        finally:
-            await one.close()
 
     async def sweep(self) -> None:
         await Sweeper(self.daemons, self._now(), self.plan["kept"]).run_once()
@@ -215,8 +212,5 @@ class Story:
     async def quiet_work(self) -> None:
         for bank in self.banks:
             bank.forget_script()
-        one = worker.Worker(self.daemons, self.catalogues[-1], self.spine.settings)
-        try:
+        async with stopping(worker.Worker(self.daemons, self.catalogues[-1], self.spine.settings)) as one:
             await one.run_once()
-        finally:
-            await one.close()

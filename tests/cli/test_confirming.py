@@ -80,9 +80,7 @@ async def test_where_the_provider_cannot_be_asked_only_an_unchecked_word_is_reco
     elif why == "look-ups are paused":
         assert (await desk.cli("pause", "keyed", "--reason", "r")).code == 0
     else:
-        async with desk.spine.database.connection() as connection, connection.transaction():
-            await connection.execute("SET LOCAL session_replication_role = replica")
-            await connection.execute("UPDATE idem.outbox SET origin = 'https://other.example'")
+        await desk.spine.forced("UPDATE idem.outbox SET origin = 'https://other.example'")
     refused = await completed(desk, letter, "--reference", reference)
     assert refused.code == 1 and "it could not be confirmed" in refused.err and "--unchecked" in refused.err
     assert await desk.state(intent) == ("unknown", "unknown")

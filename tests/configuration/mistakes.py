@@ -1,8 +1,29 @@
 """Tables of wrong settings."""
 
 from collections.abc import Iterable
+from datetime import date
 
 Row = tuple[str, str, str] | tuple[str, str, str, str]
+PROVIDER = f"""
+[providers.bank]
+verified = "{date.today()}"
+key = {{ carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }}
+errors = {{ shape = "/error/code" }}
+outcome = [{{ says = "final", when = {{ "/status" = "succeeded" }} }}]
+accounts.main = {{ origin = "https://bank.example" }}
+"""
+OPERATION = """
+[operations.pay]
+provider = "bank"
+path = "/payments"
+body = { amount = "{amount}" }
+[operations.pay.params]
+type = "object"
+additionalProperties = false
+required = ["amount"]
+properties = { amount = { type = "integer" } }
+"""
+SOUND = PROVIDER + OPERATION
 
 
 def within(place: str, head: str, rows: Iterable[Row]) -> list[tuple[str, str, str, str]]:

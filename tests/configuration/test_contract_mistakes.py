@@ -1,30 +1,12 @@
 """Mistakes in what a provider carries and means: tag, encoding, codes, statuses, credentials, standing orders."""
 
-from datetime import date
 from pathlib import Path
 
 import pytest
-from configuration.mistakes import within
+from configuration.mistakes import SOUND, within
 
 from idem.outbox.config import explain
 
-SOUND = f"""
-[providers.bank]
-verified = "{date.today()}"
-key = {{ carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }}
-errors = {{ shape = "/error/code" }}
-outcome = [{{ says = "final", when = {{ "/status" = "succeeded" }} }}]
-accounts.main = {{ origin = "https://bank.example" }}
-[operations.pay]
-provider = "bank"
-path = "/payments"
-body = {{ amount = "{{amount}}" }}
-[operations.pay.params]
-type = "object"
-additionalProperties = false
-required = ["amount"]
-properties = {{ amount = {{ type = "integer" }} }}
-"""
 MAIN = ".accounts.main"
 BASIC = 'basic = { user = { env = "U" } }'
 SIGNED = 'signature = { secret = { env = "S" }'

@@ -5,33 +5,12 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from configuration.mistakes import within
+from configuration.mistakes import PROVIDER, SOUND, within
 from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.errors import ConfigError
 from idem.outbox.config import database_address, explain, load
-
-PROVIDER = f"""
-[providers.bank]
-verified = "{date.today()}"
-key = {{ carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }}
-errors = {{ shape = "/error/code" }}
-outcome = [{{ says = "final", when = {{ "/status" = "succeeded" }} }}]
-accounts.main = {{ origin = "https://bank.example" }}
-"""
-OPERATION = """
-[operations.pay]
-provider = "bank"
-path = "/payments"
-body = { amount = "{amount}" }
-[operations.pay.params]
-type = "object"
-additionalProperties = false
-required = ["amount"]
-properties = { amount = { type = "integer" } }
-"""
-SOUND = PROVIDER + OPERATION
 
 
 @pytest.fixture

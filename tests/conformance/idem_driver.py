@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from conformance.installation import Installation
+from fix_waiting import stopping
 
 from idem import Answer
 from idem.outbox.config.settings import ReconcilerSettings
@@ -122,10 +123,8 @@ class IdemDriver:
         for _ in range(8):
             await self._sql(TIME_PASSES, intent)
             one = Reconciler(self.place.database, self.place.catalogue, ReconcilerSettings(lease=60), slots=4, margin=1)
-            try:
+            async with stopping(one):
                 await one.run_once(hasten=True)
-            finally:
-                await one.close()
             if await self._state(intent) == "completed":
                 return
         raise AssertionError(f"{intent} was not settled")
@@ -267,11 +266,8 @@ class IdemDriver:
         await self._sql(OTHERS_ARE_LATER, await self._intent(world))
 
     async def _work(self) -> None:
-        one = Worker(self.place.database, self.place.catalogue, self.place.settings.worker)
-        try:
+        async with stopping(Worker(self.place.database, self.place.catalogue, self.place.settings.worker)) as one:
             await one.run_once()
-        finally:
-            await one.close()
 
     async def _sweep(self) -> None:
         await Sweeper(self.place.database, self.place.catalogue, self.place.settings.sweeper).run_once()

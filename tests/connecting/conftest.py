@@ -6,15 +6,9 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
-from doctor.conftest import doctor  # noqa: F401
+from doctor.conftest import doctor, run  # noqa: F401
 
 from idem.migrations import grants
-
-
-def run(url: str, *statements: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)  # type: ignore[call-overload]
 
 
 def tables(url: str) -> list[str]:

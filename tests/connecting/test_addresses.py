@@ -11,6 +11,7 @@ from connecting.conftest import run
 from doctor.conftest import edit
 from fix_desk import Desk
 from fix_line import target
+from fix_waiting import stopping
 from psycopg.conninfo import conninfo_to_dict
 
 from idem.errors import ConfigError
@@ -144,7 +145,7 @@ async def test_ib_186_the_next_connection_reads_the_file_anew(
     address = database_address(tmp_path / "idem.toml", {})
     database = Database(address, name="test", size=2, timeouts=Timeouts(connect=2))
     await database.open()
-    try:
+    async with stopping(database):
         assert await _role(database) == old
         run(
             db_url,
@@ -164,8 +165,6 @@ async def test_ib_186_the_next_connection_reads_the_file_anew(
             assert row == (new,)
         with session.connect_sync(address, name="test") as line:
             assert line.execute("SELECT current_user::text").fetchone() == (new,)
-    finally:
-        await database.close()
 
 
 async def _role(database: Database) -> str:

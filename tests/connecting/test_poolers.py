@@ -3,15 +3,17 @@
 import asyncio
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from doctor.pooled import through
 from doctor.transaction_pooler import TransactionPooler
 from fix_desk import Desk
 from fix_line import target
 from fix_processes import started
+from fix_waiting import stopping
 from psycopg.conninfo import conninfo_to_dict
 
 from idem import Idem
@@ -24,11 +26,6 @@ COMMANDS = (
     ("worker", "run"), ("sweeper", "run"), ("sweeper", "run", "--once"), ("reconciler", "run"), ("api", "run"),
     ("webhooks", "run"), ("reconcile", "--now"), ("status",), ("dlq", "list"), ("token", "list"),
 )  # fmt: skip
-
-
-def through(url: str, port: int) -> str:
-    user = conninfo_to_dict(url).get("user", "")
-    return urlunsplit(urlsplit(url)._replace(netloc=f"{user}@127.0.0.1:{port}", query="sslmode=disable"))
 
 
 @pytest.fixture(params=[1, 4], ids=["one server", "four servers"])
@@ -64,12 +61,9 @@ async def test_the_supervisor_says_it_too(desk: Desk, pooled: str) -> None:
 
 
 async def test_what_the_library_opens_itself_says_it(desk: Desk, pooled: str, configuration: Path) -> None:
-    idem = Idem(configuration, env=desk.environment)
-    try:
-        with pytest.raises(ConfigError, match="pool_mode = session"):
-            await asyncio.to_thread(lambda: idem.background().call(idem.background().database()))
-    finally:
-        idem.close()
+    said = pytest.raises(ConfigError, match="pool_mode = session")
+    with closing(Idem(configuration, env=desk.environment)) as idem, said:
+        await asyncio.to_thread(lambda: idem.background().call(idem.background().database()))
 
 
 async def test_no_way_of_ours_sets_anything_there(pooled: str) -> None:
@@ -79,12 +73,10 @@ async def test_no_way_of_ours_sets_anything_there(pooled: str) -> None:
         await asyncio.to_thread(session.connect_sync, pooled, name="test")
     database = Database(pooled, name="test", size=1, timeouts=session.Timeouts(connect=2))
     await database.open()
-    try:
+    async with stopping(database):
         with pytest.raises(psycopg.OperationalError, match="transaction mode"):
             async with database.connection():
                 pass
-    finally:
-        await database.close()
     assert {each["row_security"] for each in await _shown(pooled)} == {"on"}
 
 

@@ -10,6 +10,7 @@ from connecting.conftest import run
 from fix_database import on
 from fix_source import ROOT, trees
 from fix_sql import query
+from fix_waiting import stopping
 from psycopg.rows import dict_row
 from sqlalchemy import text
 
@@ -140,13 +141,11 @@ def test_no_connection_is_opened_elsewhere() -> None:
 async def test_ib_188_every_way_to_the_database_asks_for_every_setting(worst_url: str) -> None:
     database = Database(worst_url, name="test", size=1)
     await database.open()
-    try:
+    async with stopping(database):
         async with database.connection() as pooled:
             ways = {"pool": await _shown(pooled)}
         async with await database.dedicated() as dedicated:
             ways["dedicated"] = await _shown(dedicated)
-    finally:
-        await database.close()
     async with await session.connect(worst_url, name="test") as connection:
         ways["connect"] = await _shown(connection)
     # Whatever rows its caller wants.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import httpx
@@ -18,11 +19,9 @@ async def head_alone(url: str, path: str, more: str) -> bytes:
     """The status line of the answer to a head whose body never comes."""
     at = urlsplit(url)
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
-    try:
+    with closing(writer):
         writer.write(HEAD.format(path=path, more=more).encode())
         return await asyncio.wait_for(reader.readline(), 10)
-    finally:
-        writer.close()
 
 
 @pytest.mark.parametrize("more", ["", "Authorization: Bearer idem_wrong\r\n"])

@@ -4,6 +4,7 @@ import asyncio
 
 import psycopg
 import pytest
+from fix_sql import query
 from fix_waiting import until
 from structlog.testing import capture_logs
 
@@ -50,7 +51,5 @@ async def test_a_daemon_whose_record_is_locked_ends_cleanly_all_the_same(db_url:
         other.execute("SELECT FROM idem.daemons WHERE id = %s FOR UPDATE", [life.id])
         await life.end(database)
     await life.end(database)
-    async with database.connection() as connection:
-        cursor = await connection.execute("SELECT ended_how FROM idem.daemons")
-        assert await cursor.fetchall() == [("clean",)]
+    assert query(db_url, "SELECT ended_how FROM idem.daemons") == [("clean",)]
     await database.close()

@@ -6,17 +6,15 @@ import sys
 import time
 from pathlib import Path
 
-import psycopg
 import pytest
+from fix_sql import query
 from fix_waiting import until_it_holds
 
 from idem.testing.embedded import EmbeddedError, acquire
 
 
-def one(url: str, query: str) -> object:
-    with psycopg.connect(url, autocommit=True) as db:
-        row = db.execute(query).fetchone()
-    return row and row[0]
+def one(url: str, question: str) -> object:
+    return query(url, question)[0][0]
 
 
 def test_the_first_start_makes_a_durable_cluster_with_role_and_database(fresh_home):
@@ -35,8 +33,7 @@ def test_the_first_start_makes_a_durable_cluster_with_role_and_database(fresh_ho
 def test_data_survives_a_restart(home, processes_of):
     with acquire(home, linger=0, durable=False) as pg:
         before = pg.server_pid
-        with psycopg.connect(pg.url) as db:
-            db.execute("CREATE TABLE kept AS SELECT 42 AS n")
+        query(pg.url, "CREATE TABLE kept AS SELECT 42 AS n")
     until_it_holds(lambda: not processes_of(home))
     with acquire(home, linger=0, durable=False) as pg:
         assert pg.server_pid != before

@@ -35,9 +35,7 @@ def is_alive(pid: int) -> bool:
 def user(home, start_user):
     """A user whose server has something to keep."""
     user = start_user(home)
-    with psycopg.connect(user["url"]) as db:
-        db.execute("DROP TABLE IF EXISTS kept")
-        db.execute("CREATE TABLE kept AS SELECT 42 AS n")
+    query(user["url"], "DROP TABLE IF EXISTS kept; CREATE TABLE kept AS SELECT 42 AS n")
     return user
 
 

@@ -42,15 +42,13 @@ def killed_before_its_ack(town: Town, message: dict[str, object], committed: str
     assert consumer.stdin is not None
     consumer.stdin.write(json.dumps(message) + "\n")
     consumer.stdin.flush()
-    try:
+    with contextlib.closing(consumer.stdin):
         town.until(committed, process=consumer)
         assert consumer.poll() is None
         consumer.send_signal(signal.SIGKILL)
         assert consumer.wait(30) == -signal.SIGKILL
         with os.fdopen(read, "rb") as acks:
             assert b"ack" not in acks.read()
-    finally:
-        consumer.stdin.close()
 
 
 def test_rows_of_its_own_are_written_once(town: Town) -> None:

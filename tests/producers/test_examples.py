@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from fix_desk import CONFIGURATION, run
 from fix_spine import Spine, operation
+from fix_sql import query
 from producers.application import Application
 
 from idem.migrations import runner
@@ -52,18 +53,14 @@ def shop(spine: Spine, tmp_path: Path, superuser_url: str) -> Iterator[Shop]:
         {"payments.create": operation("payments.create", "keyed")},
     )
     role = f"shop_{uuid4().hex[:12]}"
-    with psycopg.connect(superuser_url, autocommit=True) as admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN")
+    query(superuser_url, f"CREATE ROLE {role} LOGIN")
     try:
         runner.grant(spine.url, role, "sql", ["acme"])
-        with psycopg.connect(spine.url, autocommit=True) as owner:
-            owner.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
+        query(spine.url, f"GRANT CREATE ON SCHEMA public TO {role}")
         yield Shop(spine, spine.url.replace("postgres@", f"{role}@"), environment)
     finally:
-        with psycopg.connect(spine.url, autocommit=True) as owner:
-            owner.execute(f"DROP OWNED BY {role}")
-        with psycopg.connect(superuser_url, autocommit=True) as admin:
-            admin.execute(f"DROP ROLE {role}")
+        query(spine.url, f"DROP OWNED BY {role}")
+        query(superuser_url, f"DROP ROLE {role}")
 
 
 def psql() -> str:
@@ -153,8 +150,7 @@ async def test_the_node_example_runs_as_it_stands(shop: Shop, node_modules: Path
 
 
 def test_the_node_example_says_what_to_do_when_it_is_refused(shop: Shop, node_modules: Path) -> None:
-    with psycopg.connect(shop.spine.url, autocommit=True) as owner:
-        owner.execute("DELETE FROM idem.producers")
+    query(shop.spine.url, "DELETE FROM idem.producers")
     refused = order(node_modules, shop, "order-8", "1")
     assert refused.returncode == 1
     assert "42501" in refused.stderr and "idem db grant" in refused.stderr and "    at " not in refused.stderr

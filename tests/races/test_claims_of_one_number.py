@@ -14,12 +14,10 @@ async def test_a_late_not_executed_speaks_for_its_own_claim_alone(spine: Spine, 
     first = await claim_one(spine)
     if lost:
         # The database goes back to the moment before the claim, and another worker claims the row.
-        async with spine.database.connection() as connection, connection.transaction():
-            await connection.execute("SET LOCAL session_replication_role = replica")
-            await connection.execute(
-                "UPDATE idem.outbox SET status = 'pending', attempt = 0, claim_token = NULL, claimed_by = NULL,"
-                " claimed_at = NULL, claimed_until = NULL, first_sent_at = NULL, started_at = NULL"
-            )
+        await spine.forced(
+            "UPDATE idem.outbox SET status = 'pending', attempt = 0, claim_token = NULL, claimed_by = NULL,"
+            " claimed_at = NULL, claimed_until = NULL, first_sent_at = NULL, started_at = NULL"
+        )
         second = await claim_one(spine)
         assert second.row.attempt == first.row.attempt and second.row.token != first.row.token
     await spine.sweep(after=60)

@@ -68,8 +68,7 @@ async def test_a_daemons_role_does_all_of_a_daemons_work(spine: Spine, installed
     synced(installed.url("daemon"), spine.catalogue)
     heard: list[Settled[Any]] = []
     told = handler("pay.keyed", lambda db, settled: heard.append(settled), name="heard")
-    handlers = HandlerRunner(installed.url("daemon"), {told.name: told})
-    try:
+    async with stopping(HandlerRunner(installed.url("daemon"), {told.name: told})) as handlers:
         await handlers.run_once()
         paid = spine.accepted("paid")
         assert isinstance(spine.accept("paid"), InProgress)
@@ -77,8 +76,6 @@ async def test_a_daemons_role_does_all_of_a_daemons_work(spine: Spine, installed
         assert isinstance(spine.accept("paid"), Replay)
         assert await handlers.run_once() == 1
         assert [settled.intent for settled in heard] == [paid]
-    finally:
-        await handlers.close()
 
     await spine.sent("lost", faults=["act_then_drop"])
     await advance(installed, 10)
@@ -166,11 +163,8 @@ def test_a_role_of_sql_accepts_for_its_tenants_and_sees_nothing(
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="may not accept for tenant 'globex'"):
             connection.execute(BY_SQL, ["globex", "k"])
         connection.rollback()
-    with psycopg.connect(installed.superuser_url) as look:
-        tables = look.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = 'idem'::regnamespace AND relkind = 'r'"
-        )
-        names = [name for (name,) in tables]
+    tables = "SELECT relname FROM pg_class WHERE relnamespace = 'idem'::regnamespace AND relkind = 'r'"
+    names = [name for (name,) in query(installed.superuser_url, tables)]
     with session(installed, seller) as connection:
         for statement in (
             *MORE,
@@ -316,9 +310,7 @@ def test_the_command_explains_mistakes(installed: Installed, seller: str) -> Non
         code, _, said = idem(*arguments, url=url)
         assert code == 1 and all(word in said for word in words) and "Traceback" not in said, said
     assert idem(seller, "--as", "everything", url=owner)[0] == 2
-    with psycopg.connect(installed.superuser_url) as look:
-        look.execute("UPDATE idem.alembic_version SET version_num = '0000'")
-        look.commit()
+    query(installed.superuser_url, "UPDATE idem.alembic_version SET version_num = '0000'")
     code, _, said = idem(seller, "--as", "daemon", url=owner)
     assert code == 1 and "Run `idem db upgrade` first" in said
 

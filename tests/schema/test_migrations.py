@@ -155,11 +155,8 @@ def test_a_server_that_is_away_is_said_to_be(server: str) -> None:
 
 def test_an_ordinary_owner_installs_all_of_it(installed: Installed, db_url: str) -> None:
     assert dump(installed.superuser_url) == dump(db_url)
-    with psycopg.connect(installed.superuser_url) as connection:
-        owners = connection.execute(
-            "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'idem'::regnamespace"
-        ).fetchall()
-        assert owners == [(installed.owner,)]
+    owners = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'idem'::regnamespace"
+    assert query(installed.superuser_url, owners) == [(installed.owner,)]
     assert runner.upgrade(installed.url("owner"), environment=ENVIRONMENT).up_to_date
 
 

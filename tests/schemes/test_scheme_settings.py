@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from fix_schemes import ADYEN, OTHER_PLAIN, PLAIN, PUBLIC, STANDARD, STRIPE
+from fix_schemes import ADYEN, OPERATION, OTHER_PLAIN, PLAIN, PUBLIC, STANDARD, STRIPE
 
 from idem.errors import ConfigError
 from idem.outbox.config import explain, load
@@ -25,12 +25,6 @@ outcome = [{ says = "final", when = { "/status" = "succeeded" } }]
 origin = "https://bank.example"
 [providers.bank.webhook]
 secrets = [{ env = "HOOK" }]
-"""
-OPERATION = """
-[operations.pay]
-provider = "bank"
-path = "/payments"
-params = { type = "object" }
 """
 URL = "https://hooks.shop.example/webhooks/bank"
 HMAC = 'scheme = "hmac-sha256"\nkey = "/data/key"\nheader = "X-Signature"\n'

@@ -1,6 +1,7 @@
 """Applications that servers of these tests run."""
 
 import asyncio
+from contextlib import closing
 
 
 async def ok(scope: object, receive: object, send: object) -> None:
@@ -20,10 +21,8 @@ async def ok(scope: object, receive: object, send: object) -> None:
 async def said(port: int, raw: bytes, *, end: bool = False) -> bytes:
     """All that is answered to these bytes until the connection is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
+    with closing(writer):
         writer.write(raw)
         if end:
             writer.write_eof()
         return await asyncio.wait_for(reader.read(), 20)
-    finally:
-        writer.close()

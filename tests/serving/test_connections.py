@@ -200,8 +200,7 @@ async def test_ib_191_the_api_takes_a_target_in_absolute_form(api: Client) -> No
 
 def test_probes_are_answered_while_the_loop_is_busy() -> None:
     health = Health()
-    beside = SideServer("127.0.0.1", 0, health)
-    try:
+    with contextlib.closing(SideServer("127.0.0.1", 0, health)) as beside:
         with urlopen(f"http://127.0.0.1:{beside.port}/readyz", timeout=10) as answer:
             assert answer.status == 200
         health.draining = True
@@ -213,8 +212,6 @@ def test_probes_are_answered_while_the_loop_is_busy() -> None:
             urlopen(f"http://127.0.0.1:{beside.port}/healthz", timeout=10)
         with urlopen(f"http://127.0.0.1:{beside.port}/metrics", timeout=10) as answer:
             assert b"idem_" in answer.read()
-    finally:
-        beside.close()
 
 
 FEW = """

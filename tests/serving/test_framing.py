@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -35,14 +36,12 @@ async def reads(scope: Any, receive: Any, send: Any) -> None:
 async def exchanged(port: int, *parts: bytes) -> bytes:
     """All that is answered until the connection is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
+    with closing(writer):
         for part in parts:
             writer.write(part)
             await writer.drain()
             await asyncio.sleep(0.05)
         return await asyncio.wait_for(reader.read(), 30)
-    finally:
-        writer.close()
 
 
 def early(rest: bytes) -> bytes:

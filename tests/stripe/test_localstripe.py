@@ -5,7 +5,7 @@ from pathlib import Path
 from fix_database import ENVIRONMENT
 from fix_localstripe import SETTINGS, WEBHOOK, Line, accept, environment, localstripe, pay_through_a_bad_line
 from fix_sql import query
-from fix_waiting import until
+from fix_waiting import stopping, until
 from fix_webhooks import free_port, serving
 
 from idem.outbox.config import load
@@ -42,11 +42,8 @@ async def test_its_signed_webhooks_settle_what_lost_its_answer(database: Databas
         await local.post("/_config/webhooks/shop", url=hooks, secret=given["STRIPE_WEBHOOK_SECRET"])
         async with serving(db_url, known, port=port):
             accept(db_url, file, await local.card(), 4)
-            worker = Worker(database, known, WorkerSettings(lease=30, margin=1, slots=4))
-            try:
+            async with stopping(Worker(database, known, WorkerSettings(lease=30, margin=1, slots=4))) as worker:
                 await worker.run_once()
-            finally:
-                await worker.close()
             succeeded = "SELECT FROM idem.intents WHERE outcome = 'succeeded'"
             await until(lambda: len(query(db_url, succeeded)) == 4)
         assert (line.cut, len(await local.all("payment_intents"))) == (4, 4)

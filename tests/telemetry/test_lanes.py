@@ -41,9 +41,7 @@ async def test_what_is_gone_goes_to_zero_and_foreign_names_make_no_series(desk: 
     await desk.spine.all(
         "UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x' RETURNING 1"
     )
-    async with desk.spine.database.connection() as connection, connection.transaction():
-        await connection.execute("SET LOCAL session_replication_role = replica")
-        await connection.execute("UPDATE idem.outbox SET provider = %(p)s, account = %(p)s", {"p": "from-elsewhere"})
+    await desk.spine.forced("UPDATE idem.outbox SET provider = %(p)s, account = %(p)s", p="from-elsewhere")
     await report(desk)
     assert gauge("idem_dead_letters_open", "keyed", reason="rejected") == 0
     assert gauge("idem_unsettled", "keyed", what="held") == 0

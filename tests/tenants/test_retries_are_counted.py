@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +105,11 @@ async def test_inline_calls_count_each_retry_once(spine: Spine, tmp_path: Path, 
 
     def ask(params: Any, changes: dict[str, Any]) -> int:
         said = {"answer": lambda o: Answer(201, {}), "inline": True, **changes}
-        idem = Idem(path)
-        try:
+        with closing(Idem(path)) as idem:
             with idem.operation("labels.book", said.pop("model", None), **said).inline(params, key="k") as run:
                 if run.mine:
                     run.complete(Succeeded("label-1"))
             return run.answer().status
-        finally:
-            idem.close()
 
     assert await asyncio.to_thread(ask, PARAMS, {}) == 201
     counts = Counting(spine, "labels.book")

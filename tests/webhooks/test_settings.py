@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fix_desk import Desk, run
+from fix_schemes import OPERATION
 from fix_webhooks import FIRST, KEYS, OTHERS, SECOND
 
 from idem.errors import ConfigError
@@ -23,12 +24,6 @@ object = {{ reference = "/id", status = "/status" }}
 outcome = [{{ says = "final", when = {{ "/status" = "succeeded" }} }}]
 [providers.bank.accounts.main]
 origin = "https://bank.example"
-"""
-OPERATION = """
-[operations.pay]
-provider = "bank"
-path = "/payments"
-params = { type = "object" }
 """
 ENV = {"HOOK": FIRST, "NEXT": SECOND, "OTHER": OTHERS}
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 STEPPING = '''
@@ -99,3 +101,27 @@ async def started(
             process.kill()
         # This also closes its pipes, which the loop's end would leave open.
         await process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    environment: dict[str, str], daemon: str, *options: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, httpx.AsyncClient, list[str]]]:
+    """`idem DAEMON run` as a process of its own, once it listens; a client of it, and what it said until then."""
+    command = (sys.executable, "-m", "idem.cli.main", daemon, "run", "--port", "0", *options)
+    running = await asyncio.create_subprocess_exec(
+        *command, env=os.environ | environment, stderr=asyncio.subprocess.PIPE
+    )
+    assert running.stderr is not None
+    said: list[str] = []
+    try:
+        while not (found := re.search(r"listening on (http://\S+)", said[-1] if said else "")):
+            line = await asyncio.wait_for(running.stderr.readline(), 30)
+            assert line, said
+            said.append(line.decode())
+        async with httpx.AsyncClient(base_url=found[1], timeout=30, trust_env=False) as http:
+            yield running, http, said
+    finally:
+        if running.returncode is None:
+            running.kill()
+        await running.wait()

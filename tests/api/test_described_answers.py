@@ -1,18 +1,12 @@
 """What the next owner found: settings that were not read, and a description that was not true."""
 
-import asyncio
-import contextlib
 import json
-import os
 import re
-import sys
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 from fix_desk import Desk
+from fix_processes import listening
 from fix_spine import Spine
 from fix_webhooks import FIRST
 
@@ -32,25 +26,6 @@ secrets = [{ env = "HOOK" }]
 """
 
 
-@contextlib.asynccontextmanager
-async def running(of: Desk) -> AsyncIterator[httpx.AsyncClient]:
-    """`idem api run` as a process of its own."""
-    command = (sys.executable, "-m", "idem.cli.main", "api", "run", "--port", "0")
-    process = await asyncio.create_subprocess_exec(*command, env=os.environ | of.environment, stderr=PIPE)
-    assert process.stderr is not None
-    try:
-        found = None
-        while found is None:
-            line = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
-            assert line
-            found = re.search(r"listening on (http://\S+)", line)
-        async with httpx.AsyncClient(base_url=found[1], timeout=30, trust_env=False) as http:
-            yield http
-    finally:
-        process.kill()
-        await process.wait()
-
-
 @pytest.fixture
 def configured(desk: Desk, configuration: Path) -> Desk:
     """The desk's own file, with webhooks in it."""
@@ -61,7 +36,7 @@ def configured(desk: Desk, configuration: Path) -> Desk:
 
 @pytest.mark.process
 async def test_the_settings_of_webhooks_hold_in_api_run_too(configured: Desk) -> None:
-    async with running(configured) as http:
+    async with listening(configured.environment, "api") as (_, http, _):
         answer = await http.post("/webhooks/keyed", json={"long": "x" * 2000})
     assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 

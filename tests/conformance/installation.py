@@ -1,7 +1,6 @@
 """One installation for the cases: a bank, a PostgreSQL that can be cut off, and `idem api run` as a process."""
 
 import asyncio
-import itertools
 import os
 import shutil
 import signal
@@ -14,7 +13,9 @@ from pathlib import Path
 import fix_line
 import psycopg
 from fix_database import ENVIRONMENT, on
+from fix_sql import query
 from psycopg.conninfo import conninfo_to_dict
+from schema.databases import new_database
 
 from idem.outbox.config import load
 from idem.outbox.database.pool import Database, Timeouts
@@ -32,14 +33,12 @@ PROFILES = {
     "stripe": 'profile = "stripe"',
 }
 WEBHOOK_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-_numbers = itertools.count(1)
 
 
 class Installation:
     """Handles. `database` goes straight to PostgreSQL; the API and its daemons go through `proxy`."""
 
-    def __init__(self, name: str, url: str, bank: Bank, proxy: Proxy, file: Path, target: Target) -> None:
-        self.name = name
+    def __init__(self, url: str, bank: Bank, proxy: Proxy, file: Path, target: Target) -> None:
         self.url = url
         self.bank = bank
         self.proxy = proxy
@@ -134,21 +133,16 @@ def database(url: str) -> Database:
 @asynccontextmanager
 async def installed(server: str, template: str, profile: str, folder: Path) -> AsyncIterator[Installation]:
     """All of it, on a database of its own."""
-    name = f"idem_conformance_{os.getpid()}_{next(_numbers)}"
-    async with await psycopg.AsyncConnection.connect(server, autocommit=True) as admin:
-        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    url = on(server, name)
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as own:
-        await own.execute(HERE)
     accounts = (BankAccount("main", "main-token"),)
     bank = Bank(BankSettings(log=folder / "bank.jsonl", durable=False, require_auth=True, accounts=accounts))
     target = Target("http://127.0.0.1:1", profile=profile, webhook_secret=WEBHOOK_SECRET)
     file = folder / "idem.toml"
-    try:
+    with new_database(server, template=template) as url:
+        query(url, HERE)
         async with bank, Proxy(fix_line.target(url)) as proxy:
             said = Path(__file__).with_name("idem.toml").read_text("utf-8")
             file.write_text(said.replace("ORIGIN", bank.url).replace("# PROFILE", PROFILES[profile]), "utf-8")
-            place = Installation(name, url, bank, proxy, file, target)
+            place = Installation(url, bank, proxy, file, target)
             await place.database.open()
             try:
                 await place.start()
@@ -156,6 +150,3 @@ async def installed(server: str, template: str, profile: str, folder: Path) -> A
             finally:
                 await place.stop()
                 await place.database.close()
-    finally:
-        async with await psycopg.AsyncConnection.connect(server, autocommit=True) as admin:
-            await admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

@@ -1,7 +1,7 @@
 """Every case against `idem api run`, over real HTTP."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -40,22 +40,15 @@ async def runners(server: str, template: str, tmp_path_factory: pytest.TempPathF
         yield runner
 
 
-class running:
-    """`async with running(…) as runner`: an installation with its driver."""
-
-    def __init__(self, server: str, template: str, profile: str, folder: Path) -> None:
-        self._place = installed(server, template, profile, folder)
-
-    async def __aenter__(self) -> Runner:
-        place = await self._place.__aenter__()
+@asynccontextmanager
+async def running(server: str, template: str, profile: str, folder: Path) -> AsyncIterator[Runner]:
+    """An installation with its driver."""
+    async with installed(server, template, profile, folder) as place:
         async with place.database.connection() as connection:
             driver = IdemDriver(place, await secret(connection))
         tokens = {"token": await place.token(TENANT), "other_token": await place.token(OTHER)}
         place.target = replace(place.target, **tokens)
-        return Runner(place.target, driver)
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._place.__aexit__(None, None, None)
+        yield Runner(place.target, driver)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])

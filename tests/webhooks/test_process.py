@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-import os
-import re
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
 from fix_desk import Desk, run
+from fix_processes import listening
 from fix_waiting import until
 from fix_webhooks import FIRST, Hooks, event
 
@@ -34,21 +32,8 @@ def configured(desk: Desk, configuration: Path) -> Desk:
 @contextlib.asynccontextmanager
 async def process(desk: Desk, *options: str) -> AsyncIterator[tuple[Process, Hooks, list[str]]]:
     """The command, once it listens; what it said until then."""
-    command = (sys.executable, "-m", "idem.cli.main", "webhooks", "run", "--port", "0", *options)
-    running = await asyncio.create_subprocess_exec(*command, env=os.environ | desk.environment, stderr=PIPE)
-    assert running.stderr is not None
-    said: list[str] = []
-    try:
-        while not (found := re.search(r"listening on (http://\S+)", said[-1] if said else "")):
-            line = await asyncio.wait_for(running.stderr.readline(), 30)
-            assert line, said
-            said.append(line.decode())
-        async with httpx.AsyncClient(base_url=found[1], timeout=30, trust_env=False) as http:
-            yield running, Hooks(desk, found[1], http), said
-    finally:
-        if running.returncode is None:
-            running.kill()
-        await running.wait()
+    async with listening(desk.environment, "webhooks", *options) as (running, http, said):
+        yield running, Hooks(desk, str(http.base_url).rstrip("/"), http), said
 
 
 async def test_it_takes_events_and_ends_with_0_on_sigterm(configured: Desk) -> None:

@@ -2,19 +2,15 @@
 
 import ast
 import asyncio
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-import typer.main
+from fix_commands import COMMANDS
 from fix_desk import Desk
 from fix_source import trees
 from sqlalchemy import create_engine
-
-from idem.cli.main import app
 
 LETTER = "one that is there"
 ID = "0190b0a0-0000-7000-8000-000000000000"
@@ -39,17 +35,6 @@ NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
 
 ALONE = frozenset({("demo",), ("up",), ("run",), ("bank", "run")})
 """They need a main thread, or have an installation of their own; `up` and `run` are processes in tests/group."""
-
-
-def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    below = getattr(command, "commands", {})
-    if not below:
-        yield path, command
-    for name, each in below.items():
-        yield from commands(each, (*path, name))
-
-
-COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
 def test_configurations_are_opened_in_one_place() -> None:

@@ -3,26 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import typer.main
+from fix_commands import ALL
 from fix_desk import run
 
 from idem.cli.base.help import GROUPS, LINES
 from idem.cli.base.options import Config
-from idem.cli.main import app
 from idem.testing.bank.faults import FaultName
-
-
-def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    yield path, command
-    for name, below in getattr(command, "commands", {}).items():
-        yield from commands(below, (*path, name))
-
-
-ALL = dict(commands(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

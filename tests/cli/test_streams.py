@@ -11,23 +11,12 @@ from pathlib import Path
 
 import layers
 import pytest
-import typer.main
+from fix_commands import ALL
 from fix_desk import Desk
 from fix_terminal import on_a_terminal
 
-from idem.cli import main as program
 from idem.cli.base.output import text
 from idem.outbox.values.terminal import encoded, printable, safe
-
-
-def commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every command and group of the application, by walking it."""
-    yield path
-    for name, command in sorted(getattr(group, "commands", {}).items()):
-        yield from commands(command, (*path, name))
-
-
-ALL = list(commands(typer.main.get_command(program.app)))
 
 READ_ONLY = [
     ("status",), ("doctor",), ("dlq", "list"), ("intents", "list"), ("unknowns", "list"), ("unknowns", "export"),

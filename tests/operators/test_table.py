@@ -1,15 +1,13 @@
 """Each cell of the table of operators' commands holds on a real database, and none but an override pays twice."""
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+import fix_commands
 import pytest
-import typer
 from fix_desk import Desk
 from operators.situations import BUILDERS
 
-from idem.cli.main import app
 from idem.cli.operator import bulk
 from idem.errors import OperatorRefused
 from idem.outbox.domain.states import Reason
@@ -207,13 +205,5 @@ DAEMONS = {"run", "up", "demo", *(f"{name} run" for name in LONG_RUNNING)}
 def test_every_command_is_in_the_table() -> None:
     """A new command needs its place: about one intent, another one, or one that only looks."""
     told = [*COMMANDS.values(), *(name for names in WHOLE for name in names.split(", ")), *READ_ONLY]
-    there = {" ".join(path) for path in _paths(typer.main.get_command(app))} - DAEMONS
+    there = {" ".join(path) for path in fix_commands.COMMANDS} - DAEMONS
     assert {name for name in there if not any(f"{each} ".startswith(f"{name} ") for each in told)} == set()
-
-
-def _paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    below = getattr(command, "commands", {})
-    if not below:
-        yield path
-    for name, each in below.items():
-        yield from _paths(each, (*path, name))

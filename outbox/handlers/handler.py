@@ -140,11 +140,12 @@ def handler(
         raise ConfigError(f"handlers.{operation}: on_settled() marks a function: give a function, not {function!r}")
     if name is not None and not isinstance(name, str):
         raise ConfigError(f"handlers.{operation}: name is {name!r}, but must be text")
-    said = name or f"{function.__module__}.{function.__qualname__}"
+    called = getattr(function, "__qualname__", "<no name>")
+    said = name or f"{function.__module__}.{called}"
     full = f"{operation}:{said}"
-    if name is None and "<lambda>" in function.__qualname__:
+    if name is None and "<" in called.rpartition(".")[2]:
         raise ConfigError(
-            f'handlers.{full}: a lambda has no name under which idem could record its marks: pass name="..."'
+            f'handlers.{full}: it has no name under which idem could record what it has handled: pass name="..."'
         )
     if begin not in ("registered", "first"):
         raise ConfigError(f'handlers.{full}: begin is {begin!r}, but must be "registered" or "first"')

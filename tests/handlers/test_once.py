@@ -1,5 +1,6 @@
 """A handler runs once for each event, in one transaction with its mark, whatever it is given to write with."""
 
+import functools
 import uuid
 from typing import Any
 
@@ -162,7 +163,8 @@ def test_a_function_that_cannot_be_a_handler_is_refused_with_the_reason() -> Non
 
     for function, words_of_it in (
         (takes_one, "two parameters"), (takes_a_dict, "not one of"), (takes_async, "it needs a Session"),
-        (takes_sync, "it needs a AsyncSession"), (lambda db, settled: None, "a lambda"),
+        (takes_sync, "it needs a AsyncSession"), (lambda db, settled: None, "it has no name"),
+        (functools.partial(takes_a_dict, {}), "it has no name"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=words_of_it):
             handler("pay", function)

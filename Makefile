@@ -25,7 +25,7 @@ setup: $(STAMP) ## make .venv from the hashed requirements
 demo: $(STAMP) ## the main job, on an embedded PostgreSQL, with a proof at its end
 	@exec $(VENV)/bin/idem demo $(ARGS)
 
-# Files go to the workers whole, the longest layers first, so that no worker idles at the end (tests/layers.py).
+# Files go to the workers whole, those that wait among those that compute, so that no core idles (tests/layers.py).
 # Compiled modules are kept between runs, whatever the environment says: without them each start takes twice as long.
 WORKERS ?= auto
 PYTEST = env PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

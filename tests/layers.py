@@ -33,6 +33,8 @@ LAYERS = {
     "campaign": "a whole matrix, a fuzzer's full budget, a measurement, 100,000 rows",
 }
 LONG = ("process", "campaign")
+WAITS = ("wire", "races", "process", "campaign")
+"""Layers whose tests wait for most of their time."""
 QUICK = "a test of the layers process or campaign that `make test` runs too"
 SAMPLE = "of a matrix one in n belongs to its layer, and the others to campaign: every test, in another row each"
 FUZZ = "draws examples: a few in `make test`, many in `make prove` (set by the rule on tests of hypothesis)"
@@ -239,8 +241,17 @@ def _drawn(item: pytest.Item, part: str | None, seed: str) -> bool:
     return int.from_bytes(digest[:8], "big") % int(parts) == int(number) - 1
 
 
+def _spread(layers: dict[Path, str]) -> dict[Path, float]:
+    """The place of each file: those that wait stand among those that compute, none at the end."""
+    waiting = sorted((path for path in layers if layers[path] in WAITS), key=lambda path: -WAITS.index(layers[path]))
+    computing = [path for path in layers if layers[path] not in WAITS]
+    return {path: 0.75 * number / len(waiting) for number, path in enumerate(waiting)} | {
+        path: number / len(computing) for number, path in enumerate(computing)
+    }
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its layer, choose, and begin with the files that take long."""
+    """Mark each test with its layer, choose, and order the files so that the cores are busy to the end."""
     suite, part, seed = (config.getoption(name) for name in ("--suite", "--slice", "--seed"))
     order = list(LAYERS)
     latest: dict[Path, int] = {}
@@ -260,7 +271,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if len(chosen) < len(items):
         kept = set(chosen)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = sorted(chosen, key=lambda item: -latest[item.path])
+    places = _spread({item.path: order[latest[item.path]] for item in chosen})
+    items[:] = sorted(chosen, key=lambda item: places[item.path])
 
 
 def pytest_collection_finish() -> None:

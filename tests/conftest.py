@@ -93,12 +93,13 @@ def db_url(server: str, template: str) -> Iterator[str]:
 
 
 @pytest.fixture
-async def database(db_url: str) -> AsyncIterator[Database]:
+async def database(request: pytest.FixtureRequest, db_url: str) -> AsyncIterator[Database]:
     """The daemons' connections to this test's database."""
     import fix_database
     import fix_kept
 
-    async with fix_database.connected(db_url, of=fix_kept.KeptDatabase) as database:
+    kind = fix_database.Database if request.node.get_closest_marker("own_sessions") else fix_kept.KeptDatabase
+    async with fix_database.connected(db_url, of=kind) as database:
         yield database
 
 

@@ -20,7 +20,7 @@ CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
 
 @contextmanager
 def stepped(url: str, seconds: int) -> Iterator[None]:
-    """Move the clock of this database by this interval, for statements that are planned from now on."""
+    """Move the clock of this database by this interval, for statements planned from now on (`own_sessions`)."""
     fix_kept.stop(url)
     with psycopg.connect(url, autocommit=True) as own:
         own.execute("SET allow_system_table_mods = on")

@@ -154,6 +154,7 @@ def _wiped(server: str, used: Clone) -> bool:
 def lent(server: str, template: str) -> Iterator[str]:
     """The URL of a database for one test: an emptied one if there is one, else a clone of the template."""
     mine = _free.pop() if _free else _made(server, template)
+    fix_kept.lend(on(server, mine.name))
     yield on(server, mine.name)
     try:
         wiped = _wiped(server, mine)

@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any, Final, Self, TypeVar
 
 import psycopg
-from fix_sql import driven
 from psycopg._connection_base import BaseConnection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import ExecStatus, TransactionStatus
@@ -40,18 +39,18 @@ Session = tuple[PGconn, Any]
 
 POOL: Final = "pool"
 """Sessions of a daemon's pool, which it opens with options of its own."""
-OWN: Final = "own"
-"""Sessions of a test."""
 
 _kept: defaultdict[tuple[str, str], list[Session]] = defaultdict(list)
-"""By the name of the database, which no two servers of a run share, and the kind."""
+"""By the name of the database, which no two servers of a run share, and the kind or the URL."""
+_lent: set[str] = set()
+"""URLs of databases that tests hand on: no others have sessions that stay."""
 
 
 _stopped: set[str] = set()
 
 
 def _name(url: str) -> str:
-    return str(conninfo_to_dict(url)["dbname"])
+    return str(conninfo_to_dict(url).get("dbname"))
 
 
 def _of(url: str, kind: str) -> list[Session]:
@@ -83,6 +82,11 @@ def keep(url: str, kind: str, connection: BaseConnection[Any]) -> bool:
     return True
 
 
+def lend(url: str) -> None:
+    """Keep sessions of this URL from now on."""
+    _lent.add(url)
+
+
 def stop(url: str) -> None:
     """Keep no session of this database from now on: a test changes what plans are made of."""
     end(url)
@@ -91,14 +95,14 @@ def stop(url: str) -> None:
 
 def end(url: str) -> None:
     """Close what is kept for this database."""
-    for kind in (POOL, OWN):
-        while kept := _of(url, kind):
+    for (name, _), kept in _kept.items():
+        while name == _name(url) and kept:
             kept.pop()[0].finish()
 
 
 def pids(url: str) -> list[int]:
     """The server's processes that are kept for this database."""
-    return [line.backend_pid for kind in (POOL, OWN) for line, _ in _of(url, kind)]
+    return [line.backend_pid for (name, _), kept in _kept.items() if name == _name(url) for line, _ in kept]
 
 
 class KeptDatabase(Database):
@@ -135,13 +139,13 @@ class KeptConnection(psycopg.Connection[Any]):
     url = ""
 
     def close(self) -> None:
-        if not keep(self.url, OWN, self):
+        if self.url not in _lent or not keep(self.url, self.url, self):
             super().close()
 
 
 def session(url: str) -> KeptConnection:
-    """A connection to this database."""
-    connection = take(url, OWN, KeptConnection) or KeptConnection.connect(url)
+    """A connection to this database, which keeps its session if tests hand the database on."""
+    connection = take(url, url, KeptConnection) or KeptConnection.connect(url)
     connection.url = url
     return connection
 
@@ -149,4 +153,4 @@ def session(url: str) -> KeptConnection:
 @cache
 def engine(url: str) -> Engine:
     """SQLAlchemy's, whose sessions are kept."""
-    return create_engine(driven(url), poolclass=NullPool, creator=lambda: session(url))
+    return create_engine("postgresql+psycopg://", poolclass=NullPool, creator=lambda: session(url))

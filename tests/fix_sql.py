@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-import psycopg
+import fix_kept
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -11,14 +11,15 @@ from sqlalchemy.pool import NullPool
 
 def query(url: str, statement: Any, parameters: Any = None) -> list[tuple[Any, ...]]:
     """Run the statement, commit, and return its rows, if any."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with fix_kept.session(url) as connection:
+        connection.autocommit = True
         cursor = connection.execute(statement, parameters)
         return cursor.fetchall() if cursor.description is not None else []
 
 
 def forced(url: str, statement: Any, parameters: Any = None) -> None:
     """Run the statement past the triggers, which a superuser may do, and commit."""
-    with psycopg.connect(url) as connection:
+    with fix_kept.session(url) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute(statement, parameters)
 

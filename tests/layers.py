@@ -37,6 +37,7 @@ WAITS = ("wire", "races", "process", "campaign")
 """Layers whose tests wait for most of their time."""
 QUICK = "a test of the layers process or campaign that `make test` runs too"
 SAMPLE = "of a matrix one in n belongs to its layer, and the others to campaign: every test, in another row each"
+OWN = "its connections are new, and not handed on by another test: for plans, round trips and a clock that is moved"
 FUZZ = "draws examples: a few in `make test`, many in `make prove` (set by the rule on tests of hypothesis)"
 
 # Longest path first. What is not here: by the fixtures of each test.
@@ -122,7 +123,7 @@ def pytest_configure(config: pytest.Config) -> None:
         number, _, parts = part.partition("/")
         if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
             raise pytest.UsageError(f"--slice {part}: write I/N with 1 <= I <= N, e.g. 3/8")
-    for name, what in (*LAYERS.items(), ("quick", QUICK), ("fuzz", FUZZ), ("sample(n)", SAMPLE)):
+    for name, what in (*LAYERS.items(), ("quick", QUICK), ("fuzz", FUZZ), ("sample(n)", SAMPLE), ("own_sessions", OWN)):
         config.addinivalue_line("markers", f"{name}: {what}")
     if config.getoption("--suite") == "prove":
         os.environ.setdefault("IDEM_TEST_PROFILE", "prove")

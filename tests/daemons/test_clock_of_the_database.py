@@ -11,6 +11,8 @@ from idem.cli.doctor import clocks
 from idem.outbox.daemon.daemon import Life
 from idem.outbox.daemon.database_clock import DatabaseClock
 
+pytestmark = pytest.mark.own_sessions
+
 
 async def beats(spine: Spine, life: Life, times: int = 1) -> list[float]:
     """The jumps that so many heartbeats tell of, each on a session that has no older plan."""

@@ -14,6 +14,8 @@ from psycopg import sql
 
 from idem.cli.doctor import clocks
 
+pytestmark = pytest.mark.own_sessions
+
 
 def alter(url: str, what: str) -> None:
     """ALTER DATABASE of this test's own database."""

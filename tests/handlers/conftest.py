@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import fix_kept
 import psycopg
 import pytest
 from fix_waiting import stopping
@@ -43,7 +44,9 @@ class House:
         return stopping(HandlerRunner(self.url, known, **{"poll": 0.05, **options}))
 
     def connection(self) -> psycopg.Connection[dict[str, Any]]:
-        return psycopg.connect(self.url, row_factory=dict_row)
+        connection = fix_kept.session(self.url)
+        connection.row_factory = dict_row
+        return connection
 
     async def settled(self, *functions: Any, params: str = "{}", read: Any = None, **options: Any) -> UUID:
         """An intent that settles when these handlers are known, and that they have been told of."""

@@ -1,7 +1,7 @@
 """How often the hot paths go to the server, counted in the protocol: Query and Sync messages of libpq's own trace."""
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -9,7 +9,6 @@ from uuid import UUID
 import psycopg
 import pytest
 from fix_accept import Acceptor
-from fix_database import connected
 from fix_spine import catalogue
 from fix_sql import engine_of
 from psycopg.pq import Trace
@@ -28,16 +27,10 @@ from idem.outbox.worker.claim import Claim
 from idem.outcomes import Ambiguous, NotExecuted, Outcome, Succeeded
 from idem.reconciler import stored
 
+pytestmark = pytest.mark.own_sessions
 WARM = 8
 """Executions after which psycopg has prepared a statement on the connection."""
 NOWHERE = "http://127.0.0.1:9"
-
-
-@pytest.fixture
-async def database(db_url: str) -> AsyncIterator[Database]:
-    """Sessions of this test's own, in which nothing is prepared yet."""
-    async with connected(db_url) as database:
-        yield database
 
 
 class Trips:

@@ -14,6 +14,8 @@ from settling.shop import use
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.reconciler.daemon import Reconciler
 
+pytestmark = pytest.mark.own_sessions
+
 HOUR = 3600
 LEASE = 30
 LONGEST = KEYED.flight_limit + KEYED.pause_allowance + LEASE

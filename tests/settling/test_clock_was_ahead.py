@@ -20,6 +20,8 @@ from idem.outbox.settle.answer_rendering import Renderer
 from idem.reconciler import due, settling
 from idem.testing.bank import BankAccount as BankAccount
 
+pytestmark = pytest.mark.own_sessions
+
 HOUR, DAY = 3600, 86400
 FAR = 2 * DAY
 """The clock is ahead by more than the provider remembers a key."""

@@ -49,6 +49,7 @@ _lent: set[str] = set()
 _stopped: set[str] = set()
 
 
+@cache
 def _name(url: str) -> str:
     return str(conninfo_to_dict(url).get("dbname"))
 
@@ -95,9 +96,9 @@ def stop(url: str) -> None:
 
 def end(url: str) -> None:
     """Close what is kept for this database."""
-    for (name, _), kept in _kept.items():
-        while name == _name(url) and kept:
-            kept.pop()[0].finish()
+    for of in [each for each in _kept if each[0] == _name(url)]:
+        for line, _ in _kept.pop(of):
+            line.finish()
 
 
 def pids(url: str) -> list[int]:

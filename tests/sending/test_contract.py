@@ -35,7 +35,7 @@ def test_a_table_cannot_name_a_function(tmp_path: Path) -> None:
         ({"on_unsettleable": "assume_done"}, "value is at risk"),
         ({"deadline": "1h"}, "its lease ends"),
         ({"deadlin": "1s"}, "Did you mean deadline"),
-        ({"send": "shop:send"}, "only Python can name"),
+        ({"send": "shop:send"}, "must be a function"),
     ],
     ids=str,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
@@ -75,7 +76,6 @@ async def _once(config: Path | None, as_data: bool) -> None:
 
 async def _read(connection: AsyncConnection[Any]) -> dict[str, Any]:
     from idem.cli.doctor.schema import REVISION
-    from idem.migrations import runner
     from idem.outbox.operator.ages import ages
 
     found = await ages(connection)
@@ -83,7 +83,15 @@ async def _read(connection: AsyncConnection[Any]) -> dict[str, Any]:
         raise OperatorRefused(NOT_INSTALLED)
     cursor = await connection.execute(REVISION)
     row = await cursor.fetchone()
-    return {**found, "schema": {"revision": row[0] if row else None, "needed": runner.head()}}
+    return {**found, "schema": {"revision": row[0] if row else None, "needed": _needed()}}
+
+
+@functools.cache
+def _needed() -> str:
+    # Alembic loads all revisions for it, and `--watch` reads once a second.
+    from idem.migrations import runner
+
+    return runner.head()
 
 
 def _schema(found: dict[str, Any]) -> str:

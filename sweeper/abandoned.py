@@ -93,19 +93,8 @@ async def _delete(connection: AsyncConnection[Any], ids: list[UUID], tombstone_t
         gone = await (await connection.execute(DELETE_ROWS, {"ids": ids, "ttl": tombstone_ttl})).fetchall()
         for tenant, operation, key, intent, state, provider, account in gone:
             left = Moved(
-                tenant,
-                operation,
-                key,
-                intent,
-                None,
-                "sweeper",
-                "deleted",
-                state,
-                state,
-                "held",
-                None,
-                provider,
-                account,
-            )
+                tenant, operation, key, intent, None, "sweeper", "deleted",
+                state, state, "held", None, provider, account,
+            )  # fmt: skip
             after_commit.emit(connection, partial(after_commit.moved, left))
     return len(gone)

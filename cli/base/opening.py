@@ -83,10 +83,13 @@ def address(config: Path | None, *, must_read: bool = True) -> Address:
     from idem.outbox.config import database_address, source
     from idem.outbox.database.address import Address
 
-    if must_read and (config is not None or os.environ.get(source.FILE_VARIABLE)):
-        source.read(source.find(config, os.environ))
     try:
-        found = Address(os.environ[URL]) if os.environ.get(URL) else database_address(config)
+        if url := os.environ.get(URL):
+            if must_read and (config is not None or os.environ.get(source.FILE_VARIABLE)):
+                source.read(source.find(config, os.environ))
+            found = Address(url)
+        else:
+            found = database_address(config)
     except ValueError as error:
         raise ConfigError(f"{URL}: {error}") from None
     named(found)

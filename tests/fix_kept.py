@@ -120,7 +120,7 @@ class KeptDatabase(Database):
                 if (made := take(url, POOL, cls)) is None:
                     return await super().connect(conninfo, **options)  # type: ignore[no-any-return]
                 await made.set_autocommit(True)
-                database._lines.add(made)
+                database._dedicated.add(made)
                 return made
 
             async def close(self) -> None:

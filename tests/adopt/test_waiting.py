@@ -76,7 +76,7 @@ async def test_who_waits_is_told_soon_after_settling(shop_url: str, idem_toml: P
             assert time.monotonic() - began < BOUND
             first = asyncio.create_task(client.post(PATH, params={"wait": 90}, headers={"Idempotency-Key": "k3"}))
             repeated = asyncio.create_task(client.post(PATH, params={"wait": 60}, headers=headers))
-            while not repeated.done() and not first.done():
+            while not (repeated.done() and first.done()):
                 await work(idem, shop_url)
                 await asyncio.sleep(0.1)
                 assert time.monotonic() - began < BOUND

@@ -63,9 +63,12 @@ def logging_as_it_begins() -> None:
 def server() -> Iterator[str]:
     """The URL of a server on which this user may create databases."""
     import fix_database
+    import fix_kept
 
     with fix_database.server() as url:
+        fix_kept.lend(url)
         yield url
+        fix_kept.end(url)
 
 
 @pytest.fixture(scope="session")
@@ -84,22 +87,23 @@ def template(server: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def db_url(server: str, template: str) -> Iterator[str]:
+def db_url(request: pytest.FixtureRequest, server: str, template: str) -> Iterator[str]:
     """A database of this test's own, with the schema and nothing in it."""
     import fix_database
+    import fix_kept
 
+    fix_kept.own = request.node.get_closest_marker("own_sessions") is not None
     with fix_database.lent(server, template) as url:
         yield url
 
 
 @pytest.fixture
-async def database(request: pytest.FixtureRequest, db_url: str) -> AsyncIterator[Database]:
+async def database(db_url: str) -> AsyncIterator[Database]:
     """The daemons' connections to this test's database."""
     import fix_database
     import fix_kept
 
-    kind = fix_database.Database if request.node.get_closest_marker("own_sessions") else fix_kept.KeptDatabase
-    async with fix_database.connected(db_url, of=kind) as database:
+    async with fix_database.connected(db_url, of=fix_kept.KeptDatabase) as database:
         yield database
 
 

@@ -8,12 +8,13 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+from fix_kept import KeptDatabase
 from fix_server import KEPT
 from fix_spine import Spine
 
 from idem.outbox.api.app import Api
 from idem.outbox.config.http_settings import ApiSettings
-from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.database.pool import Timeouts
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.http_server.serving import serve
 from idem.outbox.tenants import tokens
@@ -58,7 +59,7 @@ async def running(
     """An API on its own port, and the URL that it listens on."""
     settings = settings or ApiSettings(port=0)
     bounds = Timeouts(settings.timeout, settings.timeout, 30, settings.timeout)
-    database = Database(url, name="idem-test-api", size=settings.pool, timeouts=bounds)
+    database = KeptDatabase(url, name="idem-test-api", size=settings.pool, timeouts=bounds)
     await database.open()
     api = Api(database, catalogue, settings)
     stop, done, at = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
@@ -85,6 +86,8 @@ async def client(
     _, token = await spine.run(tokens.create, tenant, "test")
     async with (
         running(spine.url, catalogue or spine.catalogue, settings) as (api, url),
-        httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60, limits=KEPT) as http,
+        httpx.AsyncClient(
+            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60, limits=KEPT, verify=False
+        ) as http,
     ):
         yield Client(url, token, http, api)

@@ -60,16 +60,22 @@ def template(server: str) -> Iterator[str]:
 @contextmanager
 def clone(server: str, template: str) -> Iterator[str]:
     """The URL of a database with the schema and no rows."""
-    name = _cloned(server, template)
-    yield on(server, name)
-    query(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    url = on(server, _cloned(server, template))
+    yield url
+    _dropped(server, url)
 
 
 def _cloned(server: str, template: str) -> str:
     name = f"idem_test_{os.getpid()}_{next(_numbers)}"
     query(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    fix_kept.lend(on(server, name))
     query(on(server, name), HERE)
     return name
+
+
+def _dropped(server: str, url: str) -> None:
+    fix_kept.end(url)
+    query(server, f"DROP DATABASE IF EXISTS {urlsplit(url).path[1:]} WITH (FORCE)")
 
 
 # What a test may change besides rows: definitions, rights, settings of the database, statistics, its identity.
@@ -97,10 +103,8 @@ _free: list[Clone] = []
 
 def _made(server: str, template: str) -> Clone:
     name = _cloned(server, template)
-    with psycopg.connect(on(server, name), autocommit=True) as own:
-        definitions = own.execute(DEFINITIONS).fetchone()
-        assert definitions
-        return Clone(name, definitions[0])
+    ((definitions,),) = query(on(server, name), DEFINITIONS)
+    return Clone(name, definitions)
 
 
 # Tables of an application that a test has created beside ours.
@@ -154,7 +158,6 @@ def _wiped(server: str, used: Clone) -> bool:
 def lent(server: str, template: str) -> Iterator[str]:
     """The URL of a database for one test: an emptied one if there is one, else a clone of the template."""
     mine = _free.pop() if _free else _made(server, template)
-    fix_kept.lend(on(server, mine.name))
     yield on(server, mine.name)
     try:
         wiped = _wiped(server, mine)
@@ -163,8 +166,7 @@ def lent(server: str, template: str) -> Iterator[str]:
     if wiped:
         _free.append(mine)
         return
-    fix_kept.end(on(server, mine.name))
-    query(server, f"DROP DATABASE IF EXISTS {mine.name} WITH (FORCE)")
+    _dropped(server, on(server, mine.name))
 
 
 async def opened(

@@ -37,16 +37,15 @@ Connecting = TypeVar("Connecting", bound=BaseConnection[Any])
 Session = tuple[PGconn, Any]
 """A session, and psycopg's record of what is prepared in it."""
 
-POOL: Final = "pool"
-"""Sessions of a daemon's pool, which it opens with options of its own."""
-
 _kept: defaultdict[tuple[str, str], list[Session]] = defaultdict(list)
-"""By the name of the database, which no two servers of a run share, and the kind or the URL."""
+"""By the name of the database, which no two servers of a run share, and the name of the pool or the URL."""
 _lent: set[str] = set()
-"""URLs of databases that tests hand on: no others have sessions that stay."""
+"""URLs of databases that tests hand on: no others have sessions that stay, those through a proxy among them."""
 
 
 _stopped: set[str] = set()
+own = False
+"""Whether the connections of this test are its own: it takes none, and leaves none."""
 
 
 @cache
@@ -60,7 +59,7 @@ def _of(url: str, kind: str) -> list[Session]:
 
 def take(url: str, kind: str, connecting: type[Connecting]) -> Connecting | None:
     """A connection to this database, if a session of this kind is kept that is no different from a new one."""
-    while kept := _of(url, kind):
+    while not own and url in _lent and (kept := _of(url, kind)):
         line, prepared = kept.pop()
         if line.exec_(NEW_ONES_ARE_LIKE_IT).ntuples == 1:
             connection = connecting(line)
@@ -73,7 +72,9 @@ def take(url: str, kind: str, connecting: type[Connecting]) -> Connecting | None
 def keep(url: str, kind: str, connection: BaseConnection[Any]) -> bool:
     """Keep its session for the next test. False: it is not kept, and the caller closes it."""
     line = connection.pgconn
-    if connection.closed or _name(url) in _stopped or len(_of(url, kind)) >= AT_MOST:
+    if own or url not in _lent or _name(url) in _stopped:
+        return False
+    if connection.closed or len(_of(url, kind)) >= AT_MOST:
         return False
     if line.transaction_status != TransactionStatus.IDLE:
         return False
@@ -117,14 +118,14 @@ class KeptDatabase(Database):
         class Kept(base):  # type: ignore[misc, valid-type]  # a class of this pool's own
             @classmethod
             async def connect(cls, conninfo: str = "", **options: Any) -> Self:
-                if (made := take(url, POOL, cls)) is None:
+                if (made := take(url, database._name, cls)) is None:
                     return await super().connect(conninfo, **options)  # type: ignore[no-any-return]
                 await made.set_autocommit(True)
                 database._dedicated.add(made)
                 return made
 
             async def close(self) -> None:
-                if not database._closing or not keep(url, POOL, self):
+                if not database._closing or not keep(url, database._name, self):
                     await super().close()
 
         return Kept
@@ -140,7 +141,7 @@ class KeptConnection(psycopg.Connection[Any]):
     url = ""
 
     def close(self) -> None:
-        if self.url not in _lent or not keep(self.url, self.url, self):
+        if not keep(self.url, self.url, self):
             super().close()
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import psycopg
 from fix_accept import Acceptor
 from fix_database import opened
+from fix_kept import KeptDatabase
 from fix_spine import Spine, catalogue
 from fix_sql import query
 
@@ -95,7 +96,7 @@ class Restorable:
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [source])
             admin.execute(f"CREATE DATABASE {target} TEMPLATE {source}")
             admin.execute(f"ALTER DATABASE {source} ALLOW_CONNECTIONS true")
-        self.spine.database = await opened(self.spine.url)
+        self.spine.database = await opened(self.spine.url, of=KeptDatabase)
 
 
 @asynccontextmanager
@@ -112,7 +113,7 @@ async def restorable(server: str, url: str, folder: Path) -> AsyncIterator[Resto
     )
     async with Bank(settings) as bank:
         known = catalogue(bank.url)
-        spine = Spine(await opened(url), bank, known, Acceptor(known.operations, known.providers), url)
+        spine = Spine(await opened(url, of=KeptDatabase), bank, known, Acceptor(known.operations, known.providers), url)
         yield Restorable(spine, server)
         await spine.database.close()
         query(server, f"DROP DATABASE IF EXISTS {urlsplit(url).path.lstrip('/')}_backup WITH (FORCE)")

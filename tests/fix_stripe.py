@@ -119,7 +119,7 @@ class Shop(Spine):
     async def post(self, event: Mapping[str, Any]) -> str:
         """Send an event of Stripe to the endpoint; returns its fate."""
         body = json.dumps(event).encode()
-        async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+        async with httpx.AsyncClient(timeout=30, trust_env=False, verify=False) as http:
             answer = await http.post(self.hooks, content=body, headers=signed(body))
         assert answer.status_code == 200, answer.text
         return str(answer.json()["fate"])

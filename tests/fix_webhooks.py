@@ -13,12 +13,13 @@ from uuid import UUID
 
 import httpx
 from fix_desk import Desk
+from fix_kept import KeptDatabase
 from fix_server import KEPT
 from fix_spine import Spine
 from standardwebhooks import Webhook as Official
 
 from idem.outbox.config.http_settings import EndpointSettings
-from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.database.pool import Timeouts
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account
 from idem.outbox.domain.webhook import Webhook
@@ -166,7 +167,7 @@ async def serving(
     """The address of an endpoint in this loop."""
     settings = settings or EndpointSettings(pool=12)
     bounds = Timeouts(settings.timeout, settings.timeout, 30, settings.timeout)
-    database = Database(url, name="idem-test-webhooks", size=settings.pool, timeouts=bounds)
+    database = KeptDatabase(url, name="idem-test-webhooks", size=settings.pool, timeouts=bounds)
     await database.open()
     stop, at = asyncio.Event(), asyncio.get_running_loop().create_future()
     app = endpoint.application(database, catalogue, settings)
@@ -187,7 +188,7 @@ async def hooking(desk: Desk, settings: EndpointSettings | None = None) -> Async
     desk.spine.catalogue = with_events(desk.spine.catalogue)
     async with (
         serving(desk.spine.url, desk.spine.catalogue, settings) as url,
-        httpx.AsyncClient(base_url=url, timeout=60, limits=KEPT, trust_env=False) as http,
+        httpx.AsyncClient(base_url=url, timeout=60, limits=KEPT, trust_env=False, verify=False) as http,
     ):
         found = Hooks(desk, url, http)
         async with found.endpoints:

@@ -61,7 +61,7 @@ def serve(line: str, folder: Path, environment: dict[str, str], port: str, stack
 
     stack.callback(end)
     until = time.monotonic() + 90
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as probe:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", verify=False) as probe:
         while True:
             with contextlib.suppress(httpx.TransportError):
                 if probe.get("/readyz").status_code == 200:

@@ -35,7 +35,9 @@ async def test_everything_runs_and_ends_with_0(desk: Desk, unused_tcp_port: int,
     headers = await authorized(desk) | {"Idempotency-Key": "k", "Prefer": "wait=20"}
     async with (
         running(desk, unused_tcp_port, "--workers", "2") as group,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{unused_tcp_port}", headers=headers, timeout=40) as client,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{unused_tcp_port}", headers=headers, timeout=40, verify=False
+        ) as client,
     ):
         await until(lambda: answers(unused_tcp_port))
         assert set(group.children()) == DAEMONS | {"worker-2"}

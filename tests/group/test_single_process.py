@@ -35,7 +35,9 @@ async def test_one_process_is_all_daemons(desk: Desk, unused_tcp_port: int, tmp_
     headers = await authorized(desk) | {"Idempotency-Key": "k", "Prefer": "wait=20"}
     async with (
         running(desk, unused_tcp_port, SINGLE, **named) as process,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{unused_tcp_port}", headers=headers, timeout=40) as client,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{unused_tcp_port}", headers=headers, timeout=40, verify=False
+        ) as client,
     ):
         await until(lambda: alive(desk, KINDS))
         await until(lambda: answers(unused_tcp_port) and answers(unused_tcp_port, "/healthz"))

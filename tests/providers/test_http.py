@@ -235,7 +235,7 @@ async def test_the_frozen_bytes_are_what_httpx_sends() -> None:
     frozen = BANK.freeze(post({"name": "Zoë"}, path="/payments/a%2Fb?x=%20"), KEY)
     with respx.mock:
         route = respx.route().mock(return_value=httpx.Response(201, json={"id": "pay_1", "status": "succeeded"}))
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(verify=False) as client:
             url = httpx.URL("https://bank.example" + frozen.path)
             response = await client.request(
                 frozen.method, url, content=frozen.body, headers=dict(frozen.headers), follow_redirects=False

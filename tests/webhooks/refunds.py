@@ -31,7 +31,7 @@ async def knowing_refunds(hooks: Hooks, *, fetch: bool) -> Hooks:
 
 async def made(hooks: Hooks, key: str) -> str:
     """A payment under this key that is made behind our back; its id."""
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(verify=False) as client:
         headers = {"idempotency-key": key, "authorization": "Bearer keyed-token"}
         url = f"{hooks.spine.bank.url}/payments"
         answer = await client.post(url, json={"amount": 100, "currency": "eur"}, headers=headers)

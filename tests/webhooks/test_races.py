@@ -75,7 +75,7 @@ async def test_ib_095_ib_114_a_look_and_an_event_again_and_again(desk: Desk) -> 
     span = 0.03
     async with (
         serving(spine.url, spine.catalogue) as url,
-        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http,
+        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http,
     ):
         hooks = Hooks(desk, url, http)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 from fix_accept import Acceptor
-from fix_database import opened
+from fix_database import create, opened
 from fix_kept import KeptDatabase
 from fix_spine import Spine, catalogue
 from fix_sql import query
@@ -94,7 +94,7 @@ class Restorable:
             admin.execute(f"DROP DATABASE IF EXISTS {target} WITH (FORCE)")
             admin.execute(f"ALTER DATABASE {source} ALLOW_CONNECTIONS false")
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [source])
-            admin.execute(f"CREATE DATABASE {target} TEMPLATE {source}")
+            create(self.server, target, f"TEMPLATE {source}")
             admin.execute(f"ALTER DATABASE {source} ALLOW_CONNECTIONS true")
         self.spine.database = await opened(self.spine.url, of=KeptDatabase)
 

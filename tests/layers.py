@@ -277,9 +277,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay to the end: no collection of garbage need look at them again."""
+    """Thousands of tests stay to the end: no collection of garbage need look at them again, and few are enough."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from fix_database import create
 from fix_sql import query
 
 ENVIRONMENT = "test"
@@ -41,12 +42,8 @@ def as_role(url: str, role: str) -> str:
 def new_database(server: str, *, owner: str | None = None, template: str | None = None) -> Iterator[str]:
     """The URL of a database that is dropped at the end."""
     name = f"idem_schema_{os.getpid()}_{next(_numbers)}"
-    query(
-        server,
-        f"CREATE DATABASE {name}"
-        + (f" OWNER {owner}" if owner else "")
-        + (f" TEMPLATE {template}" if template else ""),
-    )
+    options = (f"OWNER {owner} " if owner else "") + (f"TEMPLATE {template}" if template else "")
+    create(server, name, options)
     try:
         yield on(server, name)
     finally:

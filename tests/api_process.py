@@ -2,27 +2,24 @@
 
 import asyncio
 import contextlib
-import multiprocessing
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 
 from fix_api import running
+from fix_forking import started
 from fix_spine import catalogue
 
 from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.daemon.daemon import stop_event
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["api_process"])
 
-
-def run(url: str, bank: str, started: Connection) -> None:
+def run(url: str, bank: str, ready: Connection) -> None:
     """One process until SIGTERM; says its address through the pipe."""
 
     async def main() -> None:
         with stop_event() as stop:
             async with running(url, catalogue(bank), ApiSettings(wait_cap=300)) as (api, address):
-                started.send(address)
+                ready.send(address)
                 await stop.wait()
                 api.drain()
 
@@ -35,10 +32,8 @@ def apis(url: str, bank: str, number: int) -> Iterator[list[str]]:
     made = []
     try:
         for _ in range(number):
-            ours, theirs = processes.Pipe(duplex=False)
-            process = processes.Process(target=run, args=(url, bank, theirs))
-            process.start()
-            made.append((process, ours))
+            ours, theirs = Pipe(duplex=False)
+            made.append((started(run, url, bank, theirs), ours))
         yield [pipe.recv() for _, pipe in made]
     finally:
         for process, _ in made:

@@ -285,8 +285,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two for each core: many tests wait for a daemon, a lease or a server. Those of the layer unit never wait."""
-    return (os.cpu_count() or 1) * (1 if config.option.markexpr == "unit" else 2)
+    """Three for each core: many tests wait for a daemon, a lease or a server. Those of the layer unit never wait."""
+    return (os.cpu_count() or 1) * (1 if config.option.markexpr == "unit" else 3)
 
 
 @pytest.hookimpl(optionalhook=True)

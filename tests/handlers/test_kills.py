@@ -1,7 +1,6 @@
 """A process is killed at every point of a turn, and at any moment: each event is counted exactly once (IB-021)."""
 
 import asyncio
-import multiprocessing
 import os
 import random
 import signal
@@ -9,20 +8,16 @@ from typing import Any
 
 import kill_handler
 import pytest
+from fix_forking import started
 from fix_waiting import until
 from handlers.conftest import House
 
 POINTS = {"taken": 0, "written": 0, "unmarked": 0, "marked": 0, "committed": 1}
 """Points at which the process dies, and how many of one event are counted at that moment."""
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["kill_handler"])
-
 
 def start(house: House, point: str = "", *, asynchronous: bool = False) -> Any:
-    process = processes.Process(target=kill_handler.run, args=(house.url, point, asynchronous))
-    process.start()
-    return process
+    return started(kill_handler.run, house.url, point, asynchronous)
 
 
 async def ended(process: Any, code: int = 0) -> None:

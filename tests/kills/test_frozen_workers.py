@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import multiprocessing
 import os
 import random
 import signal
@@ -10,6 +9,7 @@ from uuid import UUID
 
 import kill_worker
 import pytest
+from fix_forking import started
 from fix_line import target, through
 from fix_spine import Spine
 
@@ -20,9 +20,6 @@ from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, ProxyAction
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["kill_worker"])
 
 
 async def effects(spine: Spine, intent: UUID, kind: str) -> int:
@@ -45,8 +42,7 @@ async def test_hazard_1_a_worker_frozen_before_its_first_byte(spine: Spine, kind
         return "pass"
 
     async with Proxy(target(spine.url), freeze) as database:
-        process = processes.Process(target=kill_worker.run, args=(through(spine.url, database), spine.bank.url))
-        process.start()
+        process = started(kill_worker.run, through(spine.url, database), spine.bank.url)
         pid = process.pid or 0
         try:
             intent = spine.accepted(operation=f"pay.{kind}")

@@ -6,7 +6,6 @@ certain bytes have passed. `IDEM_KILL_RUNS=20` makes twenty runs of each.
 
 import asyncio
 import contextlib
-import multiprocessing
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +14,7 @@ import kill_worker
 import layers
 import pytest
 from fix_accept import Acceptor
+from fix_forking import started
 from fix_line import target, through
 from fix_spine import Spine, catalogue
 
@@ -23,9 +23,6 @@ from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 RUNS = int(os.environ.get("IDEM_KILL_RUNS", "6" if layers.thorough() else "2"))
 POINTS = ("claimed", "left", "acted", "answered", "settling")
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["kill_worker"])
 
 
 class Killer:
@@ -91,10 +88,7 @@ async def test_a_killed_worker_leaves_one_effect(spine: Spine, point: str, kind:
             spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
             intent = spine.accepted(f"k{run}", operation=f"pay.{kind}")
             killer.pid, killer.killed = 0, False
-            process = processes.Process(
-                target=kill_worker.run, args=(through(spine.url, database), f"http://127.0.0.1:{bank.port}")
-            )
-            process.start()
+            process = started(kill_worker.run, through(spine.url, database), f"http://127.0.0.1:{bank.port}")
             killer.pid = process.pid or 0
             await asyncio.to_thread(process.join, 90)
             assert process.exitcode == -signal.SIGKILL, (point, kind, run, process.exitcode)

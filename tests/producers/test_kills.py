@@ -1,13 +1,13 @@
 """A worker that renders is killed before its commit and after it: bytes are committed once, one effect (34)."""
 
 import asyncio
-import multiprocessing
 import os
 import signal
 
 import kill_worker
 import layers
 import pytest
+from fix_forking import started
 from fix_line import target, through
 from fix_spine import Spine, catalogue
 from producers.application import Application, synced
@@ -16,9 +16,6 @@ from idem.testing.proxy import Direction, Proxy, ProxyAction
 
 RUNS = int(os.environ.get("IDEM_KILL_RUNS", "6" if layers.thorough() else "2"))
 FREEZE = b"decode(i.body, 'base64')"
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["kill_worker"])
 
 
 class Watch:
@@ -64,8 +61,7 @@ async def test_a_killed_worker_leaves_it_to_be_rendered_or_to_be_sent(spine: Spi
         intent = application.accepted(f"k{run}", {"amount": 100 + run})
         watch = Watch(point)
         async with Proxy(target(spine.url), watch) as database:
-            process = processes.Process(target=kill_worker.run, args=(through(spine.url, database), spine.bank.url))
-            process.start()
+            process = started(kill_worker.run, through(spine.url, database), spine.bank.url)
             watch.pid = process.pid or 0
             await asyncio.to_thread(process.join, 90)
             assert process.exitcode == -signal.SIGKILL, (point, process.exitcode)

@@ -1,7 +1,6 @@
 """A function that nobody can end: nothing is reported before it has ended, and its slot stays taken (hazard 55)."""
 
 import asyncio
-import multiprocessing
 import os
 import signal
 import threading
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_forking import started
 from fix_spine import Spine
 from fix_waiting import running, until
 from prometheus_client import REGISTRY
@@ -22,8 +22,6 @@ from idem.outbox.worker.worker import Worker
 from idem.outcomes import Succeeded
 from idem.reconciler.daemon import Reconciler
 from idem.sending import Sending, SendRequest
-
-processes = multiprocessing.get_context("forkserver")
 
 
 def overrunning() -> float:
@@ -143,8 +141,7 @@ async def test_a_lookup_that_hangs_was_not_asked_and_keeps_its_slot(office: Offi
 
 @pytest.fixture
 def process(db_url: str, tmp_path: Path) -> Any:
-    child = processes.Process(target=postman.run, args=(db_url, str(tmp_path)))
-    child.start()
+    child = started(postman.run, db_url, str(tmp_path))
     yield child
     if child.is_alive():
         child.kill()

@@ -26,7 +26,7 @@ def test_nothing_is_answered_before_the_disk_has_it_and_waiting_requests_share_a
 
     def slow(fd):
         inside.set()
-        gate.wait(10)
+        gate.wait(60)
         synced.append(fd)
         real(fd)
 
@@ -34,7 +34,9 @@ def test_nothing_is_answered_before_the_disk_has_it_and_waiting_requests_share_a
     with ThreadPoolExecutor(20) as pool:
         asked = [pool.submit(pay, bank, f"k{n}") for n in range(20)]
         assert inside.wait(5)
-        time.sleep(0.3)
+        until = time.monotonic() + 30
+        while len(bank.log.sends()) < 20 and time.monotonic() < until:
+            time.sleep(0.05)
         # In the log of the living bank, answered to nobody.
         assert (any(each.done() for each in asked), len(bank.log.sends())) == (False, 20)
         gate.set()

@@ -17,6 +17,7 @@ PACKAGES: Final = (
     "psycopg",
     "psycopg_pool",
     "rich",
+    "sniffio",
     "starlette",
     "structlog",
     "typer",

@@ -95,6 +95,7 @@ def _follow(folder: Path, old: str, new: str, url: str, stack: contextlib.ExitSt
                 assert set(re.findall(r"(\w+)=", re.sub(r'"[^"]*"', "", text))) <= set(environment)
             case "sh" if text.startswith("# beside it\nidem bank run"):
                 assert "--port 8600 --account main:secret" in text
+                output = re.sub(r":\d+$", ":8600", url)
             case "sh" if text.startswith("# beside it"):
                 serve(text.partition("\n")[2].strip(), folder, environment, port, stack)
             case "sh":

@@ -5,6 +5,7 @@ import zipfile
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
+import pytest
 from install.conftest import PROJECT
 from install.environments import FOLDERS, ROOT
 from packaging.requirements import Requirement
@@ -39,6 +40,7 @@ def test_an_application_gets_what_it_needs_to_accept_and_no_more() -> None:
     assert names(PROJECT["dependencies"]) == {"sqlalchemy", "pydantic", "rfc8785", "jsonschema"}
 
 
+@pytest.mark.quick
 def test_the_command_names_what_the_extra_daemon_brings() -> None:
     brings = {canonicalize_name(name) for name in names(EXTRAS["daemon"])}
     imported = packages_distributions()
@@ -63,6 +65,7 @@ def test_ranges_of_one_package_agree() -> None:
     assert {name: found for name, found in ranges.items() if len(found) > 1} == {}
 
 
+@pytest.mark.quick
 def test_what_is_installed_for_development_is_what_the_project_asks_for() -> None:
     """requirements-dev.in repeats the run-time dependencies: it and the project say the same."""
     said = names([line for line in (ROOT / "requirements-dev.in").read_text().splitlines() if re.match(r"\w", line)])

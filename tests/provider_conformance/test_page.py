@@ -42,6 +42,7 @@ def test_a_contract_that_promises_too_much_is_told_which_setting(tmp_path: Path)
     assert re.search(r"Broken: key\.replay: it is \"stored\", but a second send had another effect", told), told
 
 
+@pytest.mark.quick
 def test_the_page_has_every_member_fault_and_rule() -> None:
     members = {name for name in vars(World) if not name.startswith("_")}
     said = set(re.findall(r"`(\w+)(?:\(\w*\))?`", PAGE))

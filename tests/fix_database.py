@@ -61,21 +61,19 @@ def create(server: str, name: str, options: str = "") -> None:
 def template(server: str) -> Iterator[str]:
     """The name of a database with the newest schema, to which no session stays connected."""
     name = f"idem_template_{os.getpid()}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        create(server, name)
-        runner.upgrade(on(server, name), environment=ENVIRONMENT)
-        yield name
-        for used in (name, *(clone.name for clone in _free)):
-            fix_kept.end(on(server, used))
-            admin.execute(f"DROP DATABASE {used} WITH (FORCE)")
+    create(server, name)
+    runner.upgrade(on(server, name), environment=ENVIRONMENT)
+    yield name
+    for used in (name, *(clone.name for clone in _free)):
+        dropped(server, used)
 
 
 @contextmanager
 def clone(server: str, template: str) -> Iterator[str]:
     """The URL of a database with the schema and no rows."""
-    url = on(server, _cloned(server, template))
-    yield url
-    _dropped(server, url)
+    name = _cloned(server, template)
+    yield on(server, name)
+    dropped(server, name)
 
 
 def _cloned(server: str, template: str) -> str:
@@ -86,9 +84,10 @@ def _cloned(server: str, template: str) -> str:
     return name
 
 
-def _dropped(server: str, url: str) -> None:
-    fix_kept.end(url)
-    query(server, f"DROP DATABASE IF EXISTS {urlsplit(url).path[1:]} WITH (FORCE)")
+def dropped(server: str, name: str) -> None:
+    """DROP DATABASE, whoever is still connected to it."""
+    fix_kept.end(on(server, name))
+    query(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 # What a test may change besides rows: definitions, rights, settings of the database, statistics, its identity.
@@ -179,7 +178,7 @@ def lent(server: str, template: str) -> Iterator[str]:
     if wiped:
         _free.append(mine)
         return
-    _dropped(server, on(server, mine.name))
+    dropped(server, mine.name)
 
 
 async def opened(

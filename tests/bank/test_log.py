@@ -37,6 +37,7 @@ def test_nothing_is_answered_before_the_disk_has_it_and_waiting_requests_share_a
         until = time.monotonic() + 30
         while len(bank.log.sends()) < 20 and time.monotonic() < until:
             time.sleep(0.05)
+        time.sleep(0.3)
         # In the log of the living bank, answered to nobody.
         assert (any(each.done() for each in asked), len(bank.log.sends())) == (False, 20)
         gate.set()

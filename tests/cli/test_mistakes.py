@@ -6,9 +6,10 @@ from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
 import pytest
+from fix_database import on
 from fix_desk import Desk, Result, run
 from fix_sql import query
-from schema.databases import new_database, on
+from schema.databases import new_database
 
 LOOKING = [("status",), ("dlq", "list"), ("intents", "list"), ("unknowns", "list"), ("db", "current"), ("db", "check")]
 WRITING = [

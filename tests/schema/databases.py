@@ -5,10 +5,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
-from fix_database import create
-from fix_sql import query
+from fix_database import create, dropped, on
 
 ENVIRONMENT = "test"
 _numbers = itertools.count(1)
@@ -28,11 +27,6 @@ class Installed:
         return as_role(self.superuser_url, getattr(self, role))
 
 
-def on(url: str, name: str) -> str:
-    """The same server, another database."""
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-
-
 def as_role(url: str, role: str) -> str:
     """The same database, as another role from the first statement on."""
     return f"{url}{'&' if '?' in url else '?'}options={quote(f'-c role={role}')}"
@@ -47,4 +41,4 @@ def new_database(server: str, *, owner: str | None = None, template: str | None 
     try:
         yield on(server, name)
     finally:
-        query(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        dropped(server, name)

@@ -43,7 +43,6 @@ _lent: set[str] = set()
 """URLs of databases that tests hand on: no others have sessions that stay, those through a proxy among them."""
 
 
-_stopped: set[str] = set()
 own = False
 """Whether the connections of this test are its own: it takes none, and leaves none."""
 
@@ -72,7 +71,7 @@ def take(url: str, kind: str, connecting: type[Connecting]) -> Connecting | None
 def keep(url: str, kind: str, connection: BaseConnection[Any]) -> bool:
     """Keep its session for the next test. False: it is not kept, and the caller closes it."""
     line = connection.pgconn
-    if own or url not in _lent or _name(url) in _stopped:
+    if own or url not in _lent:
         return False
     if connection.closed or len(_of(url, kind)) >= AT_MOST:
         return False
@@ -87,12 +86,6 @@ def keep(url: str, kind: str, connection: BaseConnection[Any]) -> bool:
 def lend(url: str) -> None:
     """Keep sessions of this URL from now on."""
     _lent.add(url)
-
-
-def stop(url: str) -> None:
-    """Keep no session of this database from now on: a test changes what plans are made of."""
-    end(url)
-    _stopped.add(_name(url))
 
 
 def end(url: str) -> None:

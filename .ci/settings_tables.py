@@ -29,12 +29,14 @@ Secrets are in variables of your own naming, or in files: `authorization = { env
 def table() -> str:
     """Every setting: path, default, variable, and what it is."""
     from idem.outbox.config import source
+    from idem.outbox.config.flow_settings import FlowSettings
     from idem.outbox.config.operation_settings import OperationSettings
     from idem.outbox.config.provider_settings import ProviderSettings
     from idem.outbox.config.settings import InstallationSettings
 
     variables = {place: name for name, place in source.variables().items()}
     text = SETTINGS
+    listed: set[tuple[tuple[str, ...], str | None]] = set()
     for title, model, place, who in (
         ("Installation", InstallationSettings, (), "The operator who runs idem changes these."),
         (
@@ -49,12 +51,22 @@ def table() -> str:
             ("operations", '"<name>"'),
             "The developer of the application writes these.",
         ),
+        (
+            "Operations of several calls",
+            FlowSettings,
+            ("operations", '"<name>"'),
+            "It has the settings of an operation, without those of a call, and these (see "
+            "[operations of several calls](adopt/flows.md)).",
+        ),
     ):
         text += f"\n## {title}\n\n{(model.__doc__ or '').strip()} {who}\n\n"
         text += "| setting | default | variable | what it is |\n| --- | --- | --- | --- |\n"
         # What repeats (pages, look-ups, limits) is one row, with every place where it may stand.
         rows: dict[tuple[str, str], list[tuple[tuple[str, ...], FieldInfo]]] = {}
         for path, field in fields(model, place):
+            if (path, field.description) in listed:
+                continue
+            listed.add((path, field.description))
             rows.setdefault((path[-1], field.description or ""), []).append((path, field))
         for (_, description), same in rows.items():
             named = [f"`{variables[path]}`" for path, _ in same if path in variables]

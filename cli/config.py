@@ -50,4 +50,6 @@ def show(config: Config = None, app: App = None, as_data: Json = False) -> None:
 def _flat(data: Any, path: tuple[str, ...] = ()) -> list[list[object]]:
     if isinstance(data, dict) and data:
         return [row for name, value in data.items() for row in _flat(value, (*path, str(name)))]
+    if isinstance(data, list) and data and all(isinstance(each, dict) for each in data):
+        return [row for place, each in enumerate(data) for row in _flat(each, (*path, str(place)))]
     return [[".".join(path), data]]

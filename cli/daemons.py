@@ -43,7 +43,7 @@ SIZE: Final = 4
 def run_worker(options: DaemonOptions) -> None:
     """Claim due rows and call providers until SIGTERM; then finish the running calls and exit with code 0.
 
-    With an application, also run its handlers of settled intents.
+    With an application, also run its local steps, and its handlers of settled intents and of steps.
     """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:

@@ -132,6 +132,7 @@ def show(
         f'idem dlq resolve {ID} --as completed --reference ch_123 --reason "seen in the bank\'s portal, ticket 4711"',
         f'idem dlq resolve {ID} --as completed --outcome refused --reason "the bank declined it by telephone"',
         f'idem dlq resolve {ID} --as failed_retryable --reason "the bank confirms that it has nothing"',
+        f'idem dlq resolve {ID} --as undone --reason "the shop has nothing left to send"',
         f'idem dlq resolve {ID} --as closed --reason "refunded by hand"',
     )
 )
@@ -139,11 +140,12 @@ def show(
 def resolve(
     letter: Letter,
     as_: Annotated[
-        Literal["completed", "failed_retryable", "closed"],
+        Literal["completed", "failed_retryable", "undone", "closed"],
         typer.Option(
             "--as",
-            help="completed: it ended at the provider. failed_retryable: it did not happen. closed: close only this "
-            "entry (conflict, possible_duplicate, discrepancy, answer_failed; event_failed: idem gives the event up; "
+            help="completed: it ended at the provider. failed_retryable: it did not happen. undone: what a "
+            "flow has done is undone, and its open step is not made. closed: close only this entry ("
+            "conflict, possible_duplicate, discrepancy, answer_failed; event_failed: idem gives the event up; "
             "handler_failed: the handler skips the event).",
             show_default=False,
         ),

@@ -54,16 +54,17 @@ def find(
         as_json({"intents": found})
     else:
         table(
-            ["intent", "found by", "state", "row", "age", "tenant", "operation", "provider", "account",
+            ["intent", "found by", "state", "row", "age", "tenant", "operation", "step", "provider",
+             "account",
              "reference", "label", "dead letters"],
             [
                 [n["id"], ", ".join(n["found_by"]), state_text(n), n["status"], age(n["age"]),
-                 n["tenant_id"], n["operation"], n["provider"], n["account"], n["provider_reference"], n["label"],
-                 len(n["dead_letters"]) or None]
+                 n["tenant_id"], n["operation"], n["step"], n["provider"], n["account"], n["provider_reference"],
+                 n["label"], len(n["dead_letters"]) or None]
                 for n in found
             ],
             empty=NOTHING.format(text=text(anything)),
-            drop=("account", "provider", "operation", "tenant", "row", "age", "label", "reference"),
+            drop=("account", "provider", "operation", "step", "tenant", "row", "age", "label", "reference"),
         )  # fmt: skip
         if len(found) == 1:
             say(f"more: `idem intents show {found[0]['id']}`")

@@ -1,4 +1,4 @@
-"""`idem intents`: list intents, show one with its timeline, cancel one."""
+"""`idem intents`: list intents, show one with its timeline, cancel one, and what waits for its turn."""
 
 import asyncio
 from dataclasses import asdict
@@ -45,7 +45,11 @@ State = Annotated[
 
 @app.command(
     "list",
-    epilog=examples("idem intents list --tenant acme --state failed_retryable", "idem intents list --key K --json"),
+    epilog=examples(
+        "idem intents list --tenant acme --state failed_retryable",
+        "idem intents list --key K --json",
+        "idem intents list --step ship",
+    ),
 )
 @grouped
 def list_(
@@ -54,31 +58,33 @@ def list_(
     tenant: Annotated[str | None, typer.Option(help="Only intents of this tenant.")] = None,
     state: State = None,
     operation: Annotated[str | None, typer.Option(help="Only intents of this operation.")] = None,
+    step: Annotated[str | None, typer.Option(help="Only flows whose open step has this name.")] = None,
     key: Annotated[str | None, typer.Option(help="Only intents with this idempotency key.")] = None,
     before: Annotated[Id | None, id_option("Only intents older than this one: the last of the previous page.")] = None,
     limit: Limit = 100,
     as_data: Json = False,
 ) -> None:
     """List intents, newest first. In the JSON, `next` is the --before of the next page."""
-    from idem.outbox.operator import id_prefixes, listing
+    from idem.outbox.operator import id_prefixes, intent_list
 
     found = lists.read(
-        config, filters, listing.intents, page=("before", before, id_prefixes.intent), tenant=tenant, state=state,
-        operation=operation, key=key, limit=limit,
+        config, filters, intent_list.intents, page=("before", before, id_prefixes.intent), tenant=tenant, state=state,
+        operation=operation, step=step, key=key, limit=limit,
     )  # fmt: skip
     following = found[-1]["id"] if len(found) == limit else None
     if as_data:
         as_json({"intents": found, "next": following})
         return
     table(
-        ["intent", "tenant", "operation", "key", "state", "row", "age", "provider", "account", "reference", "label"],
+        ["intent", "tenant", "operation", "step", "key", "state", "row", "age", "provider", "account", "reference",
+         "label"],
         [
-            [n["id"], n["tenant_id"], n["operation"], n["idempotency_key"], state_text(n), n["status"],
+            [n["id"], n["tenant_id"], n["operation"], n["step"], n["idempotency_key"], state_text(n), n["status"],
              age(n["age"]), n["provider"], n["account"], n["provider_reference"], n["label"]]
             for n in found
         ],
         empty="no intent matches",
-        drop=("account", "provider", "label", "row", "operation", "age", "tenant", "reference", "key"),
+        drop=("account", "provider", "label", "row", "operation", "step", "age", "tenant", "reference", "key"),
     )  # fmt: skip
     if following is not None:
         say(f"more: --before {following}")
@@ -148,3 +154,75 @@ async def _cancel(options: OperatorOptions, prefix: Any, reason: str, sure: bool
         as_json(asdict(done))
     else:
         typer.echo(f"intent {intent} is cancelled")
+
+
+@app.command(epilog=examples("idem intents blocked", "idem intents blocked --tenant acme --json"))
+def blocked(
+    config: Config = None,
+    tenant: Annotated[str | None, typer.Option(help="Only ordering keys of this tenant.")] = None,
+    limit: Limit = 100,
+    as_data: Json = False,
+) -> None:
+    """List what waits by an ordering key, what it waits for, and since when."""
+    from idem.outbox.operator import order
+
+    async def read() -> list[dict[str, Any]]:
+        async with opening.connected(config) as connection:
+            return await order.blocked(connection, tenant=tenant, limit=limit)
+
+    found = asyncio.run(read())
+    if as_data:
+        as_json({"blocked": found})
+        return
+    table(
+        ["blocked by", "which is", "for", "waiting", "longest", "ordering key", "group", "tenant", "dead letters"],
+        [
+            [n["blocked_by"] or "nothing", n["why"] or "about to go on", age(n["blocked_for"]),
+             f"{order.COUNTED}+" if n["waiting"] >= order.COUNTED else n["waiting"], age(n["waiting_for"]),
+             n["ordering_key"], n["ordering_group"], n["tenant_id"], ", ".join(n["dead_letters"]) or None]
+            for n in found
+        ],
+        empty="nothing waits for its turn, and no ordering key is held",
+        drop=("dead letters", "tenant", "group", "longest"),
+    )  # fmt: skip
+
+
+Skip = Annotated[
+    bool,
+    typer.Option(
+        "--skip",
+        help="Also where the intent has not ended (unknown, awaiting, held): it leaves the order, and if it comes back "
+        "to work, it gets a new place behind the others.",
+    ),
+]
+
+
+@app.command(
+    epilog=examples(
+        'idem intents unblock 0193b6a0-0000-7000-8000-000000000000 --reason "the card was replaced"',
+        'idem intents unblock 0193b6a0-0000-7000-8000-000000000000 --skip --reason "bank says tomorrow, ticket 4711"',
+    )
+)
+@grouped
+def unblock(intent: Intent, reason: Why, skip: Skip = False, *, options: OperatorOptions) -> None:
+    """Let go on what waits for an intent by its ordering key. The intent itself stays as it is."""
+    asyncio.run(_unblock(options, intent, reason, skip))
+
+
+async def _unblock(options: OperatorOptions, prefix: Any, reason: str, skip: bool) -> None:
+    from idem.outbox.operator import id_prefixes, listing, order
+
+    async with opening.deciding(options.config) as (connection, _):
+        intent = await id_prefixes.intent(connection, prefix)
+        found = known(await listing.intent(connection, intent), intent)
+        say(f"intent {intent} ({found['operation']}, {found['label'] or 'no label'}): {state_text(found)}")
+        place = await order.place(connection, intent)
+        if place is None or order.against_unblock(place, skip=skip) is None:
+            say("what waits for it by its ordering key goes on; the intent itself stays as it is")
+            confirm("Let the others go on?", yes=options.yes)
+        done = await order.unblock(connection, intent, by=options.operator, reason=reason, skip=skip)
+    if options.as_data:
+        as_json(asdict(done))
+        return
+    following = f"intent {done.promoted[0]} goes on" if done.promoted else "nothing waits for it now"
+    typer.echo(f"ordering key {done.ordering_key}: {following}")

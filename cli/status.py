@@ -273,5 +273,7 @@ def next_commands(found: dict[str, Any]) -> list[str]:
         commands.append("idem dlq list" + (" (held rows need a decision)" if held else ""))
     if any(row["status"] == "unknown" for row in found["outbox"]):
         commands.append("idem unknowns list")
+    if found["order"]["held"]:
+        commands.append("idem intents blocked (an ordering key is held)")
     commands += [f"idem resume {name} --reason ..." for name in sorted({each["provider"] for each in found["paused"]})]
     return commands

@@ -23,7 +23,7 @@ DAEMON: Mapping[str, Sequence[str]] = {
     # Functions of the owner alone write new keys, intents and rows of the outbox (accept, reserve, submit, complete,
     # begin_inline): no role inserts what no accept has decided. All but what an intent is about: its scope, its
     # params, its provider and account.
-    "SELECT, UPDATE (state, outcome, step, version, provider_reference, label, result, interim, object_end, "
+    "SELECT, UPDATE (state, outcome, recovery_point, version, provider_reference, label, result, interim, object_end, "
     "requested_at, settled_at, sent_as)": ("intents",),
     "SELECT, UPDATE, DELETE": ("idempotency_keys", "outbox"),
     # Retention locks the rows that it deletes, and a row lock needs the right to UPDATE some column: the triggers
@@ -32,7 +32,8 @@ DAEMON: Mapping[str, Sequence[str]] = {
     "SELECT, INSERT, UPDATE (aggregateid), DELETE": ("events",),
     # Written by the functions that decide. A lock of what is added up needs the right to UPDATE some column.
     "SELECT, UPDATE (at), DELETE": ("decisions_to_count",),
-    "SELECT, INSERT, DELETE": ("lane_changes", "handled_events"),
+    "SELECT, INSERT, DELETE": ("lane_changes", "handled_events", "order_holds"),
+    "SELECT, INSERT, UPDATE (object_end)": ("steps",),
     "SELECT, INSERT, UPDATE (seen_identity, seen_at, seen_by)": ("account_identities",),
     ALL: (
         "doubts", "proofs", "provider_answers", "webhook_events", "webhook_bodies", "dead_letters", "lanes", "daemons",
@@ -48,10 +49,10 @@ PRODUCER: Mapping[str, Sequence[str]] = {
 }
 TABLES: Mapping[GrantKind, Mapping[str, Sequence[str]]] = {"daemon": DAEMON, "producer": PRODUCER, "sql": {}}
 
-ACCEPT_BY_SQL = "accept(text, text, text, json, boolean)"
+ACCEPT_BY_SQL = "accept(text, text, text, json, boolean, text)"
 ACCEPT = (
     "accept(text, text, text, text, jsonb, text, text, text, text, uuid, text, text, jsonb, bytea, interval, interval, "
-    "integer, boolean, text, boolean, boolean, boolean)"
+    "integer, boolean, text, boolean, boolean, boolean, jsonb, text, text, boolean)"
 )
 CANONICAL: tuple[str, ...] = (
     "jcs", "jcs_value", "jcs_pointer", "jcs_number", "significant_digits", "utf16_sort_key", "refuse_params",
@@ -65,7 +66,8 @@ FUNCTIONS: dict[GrantKind, tuple[str, ...]] = {
     "daemon": (
         *_BY_LIBRARY, "begin_inline", "accept_under_key", "uuid7", "answer_problem", "refuse_answer", "inventory",
         "provider_key", "hmac_sha256", "lane_capacity", "lane_capacity_locked", "first_uuid7", "forget_handler",
-        "is_ahead", "earlier", "known_moment", "memory_age", "memory_left",
+        "is_ahead", "earlier", "known_moment", "memory_age", "memory_left", "is_blocked", "leave_order", "enter_order",
+        "step_ends", "begin_step",
     ),
 }  # fmt: skip
 """What a role of each kind may call, by name; with its arguments where two functions have one name."""

@@ -83,7 +83,7 @@ class ControlQuestion:
         changed = tuple(each for each in self.sender.changed(claim.sent_as) if looked or each == CREDENTIALS)
         form = self._form(claim.places) if looked else None
         sent_as, by_reference = claim.sent_as if changed else None, claim.row.reference is not None
-        of = (asked_as, sent_as, claim.row.operation, looked, form, by_reference)
+        of = (asked_as, sent_as, claim.row.call, looked, form, by_reference)
         return await self._once(of, asked_as, lambda: self._doubt(claim, changed, form, lease_ends))
 
     async def vouch(self, claim: LookupClaim, *, lease_ends: float) -> Disbelief | None:
@@ -181,14 +181,14 @@ class ControlQuestion:
         async with self.database.connection() as connection:
             return await known_object.alike(
                 connection, self.name.provider, self.name.account, self._rule.horizon, sender=sender,
-                intent=claim.row.intent_id, **which,
+                intent=claim.row.intent_id, row=claim.row.id, step=claim.row.step_name, **which,
             )  # fmt: skip
 
     async def _is_sent_otherwise(self, claim: LookupClaim, form: Form) -> bool:
         """Whether the operation has its key in other places by now."""
         async with self.database.connection() as connection:
             last = await known_object.last_request(
-                connection, self.name.provider, self.name.account, claim.row.operation
+                connection, self.name.provider, self.name.account, claim.row.operation, claim.row.step_name
             )
         return last is not None and self._form(places(*last)) != form
 

@@ -19,6 +19,7 @@ from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.providers.sender_identity import BITS
 from idem.outbox.settle.doubted_rows import C_IS_LISTED
 from idem.outbox.settle.record import noted
+from idem.outbox.settle.step_columns import CALL, contradiction, step_columns
 from idem.outbox.worker.claim import lane_parameters
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
 from idem.reconciler.attempts import quiet_after
@@ -65,7 +66,7 @@ WITH pause AS MATERIALIZED (
                 ELSE (SELECT n.id FROM idem.intents n WHERE n.id = c.intent_id FOR KEY SHARE SKIP LOCKED)
                      IS NOT NULL END
        AND c.origin = %(origin)s
-       AND c.operation = ANY (%(operations)s)
+       AND {CALL} = ANY (%(calls)s)
        AND c.format_version = ANY (%(formats)s)
        AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id AND p.outcome <> 'hint' LIMIT 1) IS NULL
        AND NOT {C_IS_LISTED}
@@ -102,12 +103,14 @@ WITH pause AS MATERIALIZED (
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
               o.inline, o.lookups, o.absences, coalesce(o.scheduled_at > statement_timestamp(), false) AS extra_lookup,
               o.quiet_after, o.status_since, o.sweeps, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
-              o.doubted_since, o.step, o.traceparent, o.imported_as, o.sent_as,
+              o.doubted_since, o.step, o.step_name, o.traceparent, o.imported_as, o.sent_as,
               idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) AS memory_left,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
               AND NOT (SELECT calls FROM pause) AS may_replay
 )
-SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
+SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.step,
+       {step_columns("t")},
+       t.provider_key::text AS provider_key,
        t.provider_reference AS reference, coalesce(t.may_replay AND t.memory_left > 0, false)
                                         AND r.outbox_id IS NOT NULL AS replay, t.memory_left,
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT lookups FROM pause) AS may_look_up,
@@ -117,9 +120,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        extract(epoch FROM {quiet_after("t")} - statement_timestamp())::float8 AS quiet_left,
        idem.known_moment(t.first_sent_at) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
-       EXISTS (SELECT FROM idem.dead_letters l
-                WHERE l.intent_id = t.intent_id AND l.resolved_at IS NULL
-                  AND l.reason IN ('conflict', 'possible_duplicate'))
+       {contradiction("t")}
        OR (SELECT h.id FROM idem.proofs h WHERE h.outbox_id = t.id AND h.outcome = 'hint' LIMIT 1) IS NOT NULL
        AS contradicted,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q

@@ -16,21 +16,22 @@ from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
 from idem.outbox.settle.change_pages import Place, change_page
 from idem.outbox.settle.locked_rows import LockedRow
+from idem.outbox.settle.step_columns import CALL
 
 # In the order of the lane's own index. The status of an awaiting row, whose look-ups are polls, is checked in the CASE.
-USED_UP = """
+USED_UP = f"""
 SELECT c.id, c.available_at
   FROM idem.outbox c
  WHERE c.status IN ('unknown', 'awaiting') AND c.provider = %(provider)s AND c.account = %(account)s
    AND (c.available_at, c.id) > (%(at)s, %(row)s)
-   AND CASE WHEN c.status = 'unknown' AND c.lookups >= %(length)s AND c.operation = ANY (%(operations)s)
+   AND CASE WHEN c.status = 'unknown' AND c.lookups >= %(length)s AND {CALL} = ANY (%(calls)s)
             THEN (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
                    WHERE d.intent_id = c.intent_id AND d.reason IN ('not_settleable', 'reconcile_exhausted'))
                  IS NOT TRUE END
    AND c.claim_token IS NULL
  ORDER BY c.available_at, c.id
  LIMIT %(batch)s
-"""
+"""  # noqa: S608
 
 
 async def open_entries(
@@ -43,7 +44,7 @@ async def open_entries(
     schedule = catalogue.providers[lane.provider].contract.schedule
 
     def make(found: LockedRow) -> Change | None:
-        row, terms = found.row, catalogue.terms(found.row.operation, found.row.provider)
+        row, terms = found.row, catalogue.of(found.row)
         free = row.status is OutboxStatus.UNKNOWN and row.token is None and row.lookups >= len(schedule)
         if terms is None or terms.standing_order is not None or not free or found.stored:
             return None
@@ -53,7 +54,7 @@ async def open_entries(
 
     values = {
         "provider": lane.provider, "account": lane.account, "length": len(schedule),
-        "operations": list(lane.operations),
+        "calls": list(lane.calls),
     }  # fmt: skip
     done = await change_page(
         connection, USED_UP, make, batch=batch, place=place, values=values, daemon="reconciler"

@@ -121,7 +121,7 @@ class LaneReconciler:
             await self._settle(claim)
 
     async def _settle(self, claim: LookupClaim) -> None:
-        context, terms = self._context, self._terms[claim.row.operation]
+        context, terms = self._context, self._terms[claim.row.call]
         try:
             claim = self._control.judged(claim)
             found = await self._asker.ask(claim)

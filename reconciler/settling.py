@@ -11,7 +11,7 @@ from idem.outbox.domain.states import Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import telemetry
-from idem.outbox.settle import decide
+from idem.outbox.settle import decide, steps
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.locked_rows import LockedRow
 from idem.outbox.settle.proofs import apply, change_one
@@ -41,7 +41,7 @@ async def settle(
     order = standing_orders.StandingOrder()
     match lookup:
         case Succeeded() | Refused() | Pending():
-            rendered = await renderer.render(terms.operation, lookup, claim.row.intent_id)
+            rendered = await renderer.render(terms.operation, lookup, claim.row.intent_id, claim.row)
             proof = StoredProof(
                 uuid4(), "reconciler", lookup, rendered.answer, seen.http_status, attempt, rendered.interim
             )
@@ -61,6 +61,9 @@ async def settle(
         row = held.row
         if row.token != claim.row.token or row.attempt != attempt:
             return None
+        if proof is not None and found is not None and steps.is_old_refusal(row, proof.proof, evidence):
+            change = verdict.after_lookup(row, CouldNotAsk(), evidence, terms, sent=found.sent)
+            return verdict.explained(verdict.answered(change, row, terms), "it shows the refusal of an earlier send")
         if proof is not None:
             change = decide.proven(row, proof, held.stored, terms, evidence)
             return dataclasses.replace(change, letters=(*change.letters, *letters))

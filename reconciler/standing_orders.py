@@ -39,7 +39,7 @@ async def ready(renderer: Renderer, claim: LookupClaim, terms: Terms, *, asked: 
     if terms.standing_order != "assume_done" or claim.row.status is not OutboxStatus.UNKNOWN or not last:
         return StandingOrder(asked)
     assumed = Succeeded(None)
-    rendered = await renderer.render(terms.operation, assumed, claim.row.intent_id)
+    rendered = await renderer.render(terms.operation, assumed, claim.row.intent_id, claim.row)
     return StandingOrder(
         asked, StoredProof(uuid4(), SOURCE, assumed, rendered.answer), (rendered.letter,) if rendered.letter else ()
     )

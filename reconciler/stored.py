@@ -19,6 +19,7 @@ from idem.outbox.settle.gate import write
 from idem.outbox.settle.key_rotation import is_undone
 from idem.outbox.settle.locked_rows import FIRST_ID, is_gone, lock, read_locked
 from idem.outbox.settle.proofs import compare, drop
+from idem.outbox.settle.step_columns import CALL
 
 WAITING = """
 SELECT DISTINCT p.outbox_id
@@ -63,7 +64,7 @@ async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row
             return await _compare_all(connection, row_id)
         if not found.stored or found.row.live:
             return 0
-        terms = catalogue.cautious(found.row.operation, found.row.provider)
+        terms = catalogue.cautious_of(found.row)
         valid = [p for p in found.stored if not p.undone]
         if not valid:
             for undone in found.stored:
@@ -104,17 +105,17 @@ def _evidence(stored: StoredProof) -> Evidence:
     return Evidence(stored.source, "stored_proof", name(stored.proof), reference=stored.proof.reference)
 
 
-DUE_REDRIVES = """
+DUE_REDRIVES = f"""
 SELECT o.id FROM idem.outbox o
- WHERE o.id = ANY (ARRAY(SELECT d.id FROM idem.outbox d
-                          WHERE d.redrive_at <= statement_timestamp()
-                            AND (d.operation, d.provider) IN (
-                                    SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[]))
-                            AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = d.id LIMIT 1) IS NULL
-                          ORDER BY d.redrive_at LIMIT %(limit)s))
+ WHERE o.id = ANY (ARRAY(SELECT c.id FROM idem.outbox c
+                          WHERE c.redrive_at <= statement_timestamp()
+                            AND ({CALL}, c.provider) IN (
+                                    SELECT * FROM unnest(%(calls)s::text[], %(providers)s::text[]))
+                            AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
+                          ORDER BY c.redrive_at LIMIT %(limit)s))
    AND o.status = 'held' AND o.redrive_at <= statement_timestamp()
  ORDER BY o.id FOR UPDATE SKIP LOCKED
-"""
+"""  # noqa: S608
 
 
 async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, limit: int) -> int:
@@ -123,15 +124,15 @@ async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, lim
     Rows that this process cannot redrive are not picked, or the first of them would hide all others (IB-022): those of
     operations that it does not know, and those whose operation goes to another provider now: no worker sends them.
     """
-    known = catalogue.operations
-    wanted = {"limit": limit, "operations": list(known), "providers": [each.provider for each in known.values()]}
+    known = [call for operation in catalogue.operations.values() for call in operation.steps or (operation,)]
+    wanted = {"limit": limit, "calls": [each.call for each in known], "providers": [each.provider for each in known]}
     if not await _due(connection, wanted):
         return 0  # as nearly always: it needs no transaction
     async with after_commit.transaction(connection):
         ids = await _due(connection, wanted)
         changes: list[Change] = []
         for found in await read_locked(connection, ids):
-            terms = catalogue.terms(found.row.operation, found.row.provider)
+            terms = catalogue.of(found.row)
             if terms is not None and not found.stored:
                 changes.append(decide.redriven(found.row, Evidence("reconciler", "redrive"), terms))
         return len(await write(connection, changes))

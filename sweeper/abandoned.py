@@ -3,6 +3,9 @@
 A client's retry of an expired key is answered 410, and a redrive is refused. A key at rest lives at least as long as a
 late proof can come, and its tombstone as long again, so nothing is expected for such a row. If a proof comes all the
 same, it contradicts what the client was told: `idem.outbox.settle.proofs.compare` opens a conflict.
+
+If it had a place in an order and its refusal would hold that, so does this: it never happened, and nobody has decided
+about those behind it.
 """
 
 from collections.abc import Sequence
@@ -52,7 +55,13 @@ WITH due AS MATERIALIZED (
        FOR UPDATE OF o SKIP LOCKED
 ), gone AS (
     DELETE FROM idem.outbox o WHERE o.ctid = ANY (ARRAY(SELECT d.place FROM due d))
-    RETURNING o.id, o.intent_id, o.provider, o.account
+    RETURNING o.id, o.intent_id, o.provider, o.account, o.tenant_id, o.ordering_group, o.ordering_key,
+              o.ordering_number, o.refusal_holds
+), kept_back AS (
+    INSERT INTO idem.order_holds (tenant_id, ordering_group, ordering_key, intent_id, why)
+    SELECT g.tenant_id, g.ordering_group, g.ordering_key, g.intent_id, 'abandoned'
+      FROM gone g WHERE g.ordering_number IS NOT NULL AND g.refusal_holds
+        ON CONFLICT DO NOTHING
 ), seen AS (
     {_NOTED}
 )

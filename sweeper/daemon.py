@@ -23,8 +23,10 @@ from idem.outbox.recovery.quarantine import work_off
 from idem.outbox.settle import clock_ahead
 from idem.outbox.settle.change_pages import Place
 from idem.outbox.settle.expired_leases import sweep_expired
+from idem.outbox.settle.order import FIRST_KEY, KeyPlace
 from idem.sweeper.doubted import end_doubted
 from idem.sweeper.history import HistoryWalk
+from idem.sweeper.order import promote_waiting
 from idem.sweeper.retention_steps import Retention, RetentionStep
 from idem.sweeper.too_old import hold_too_old
 from idem.sweeper.unasked import end_redrives, report_unasked
@@ -46,7 +48,8 @@ class SweepResult:
     `swept`: claims ended, of which `to_unknown`, `given_back` (proven not sent), `settled` (by a stored proof) and
     `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
     made in time. `doubted`: rows that lost commits may have sent: listed ones that are doubted now, and those that may
-    not be sent any more. `sent_ahead`: rows whose first send lies ahead of the database's clock, so that their true
+    not be sent any more. `promoted`: rows that may be sent now, after others of their ordering key. `sent_ahead`: rows
+    whose first send lies ahead of the database's clock, so that their true
     time is not known. `unasked`: rows that no reconciler has asked about for a day, each with a dead letter.
     `expired`: keys that lost their answer. `deleted`: tombstones. `abandoned`: rows at rest whose key has expired. The
     others are rows of history.
@@ -58,6 +61,7 @@ class SweepResult:
     settled: int = 0
     held: int = 0
     too_old: int = 0
+    promoted: int = 0
     unasked: int = 0
     doubted: int = 0
     sent_ahead: int = 0
@@ -111,6 +115,7 @@ class Sweeper:
         more |= await self._doubt(done, until)
         for kind in ("queue", "redrives", "unasked"):
             more |= await self._change(kind, done, until)
+        more |= await self._promote(done, until)
         more |= await self._prune(done, until, walk=True)
         return SweepResult(**done, more=more)
 
@@ -120,6 +125,7 @@ class Sweeper:
         passes = Passes(self.life, settings.interval, stop)
         passes.add("leases", self._timed(partial(self._change, "leases"), settings.interval))
         passes.add("queue", self._timed(partial(self._change, "queue"), settings.interval))
+        passes.add("order", self._timed(self._promote, settings.interval))
         rarely = RARELY * settings.interval
         passes.add("doubted", self._timed(self._doubt, rarely), rarely)
         passes.add("redrives", self._timed(partial(self._change, "redrives"), rarely), rarely)
@@ -171,6 +177,16 @@ class Sweeper:
         self._waiting = found.waiting
         # Before the time of a doubt is asked for: one that lies ahead is over.
         return await self._mark_ahead(done, until) | await self._change("doubted", done, until)
+
+    async def _promote(self, done: Counter[str], until: float) -> bool:
+        """What waits by an ordering key and is not blocked any more, key after key; whether there are more."""
+        loop = asyncio.get_running_loop()
+        place: KeyPlace | None = FIRST_KEY
+        async with self.database.connection() as connection:
+            while place is not None and loop.time() < until:
+                promoted, place = await promote_waiting(connection, batch=self.settings.batch, after=place)
+                done["promoted"] += promoted
+        return place is not None
 
     async def _mark_ahead(self, done: Counter[str], until: float) -> bool:
         place, before = Place(), done["sent_ahead"]

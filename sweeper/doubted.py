@@ -32,7 +32,7 @@ async def end_doubted(
 
     def make(found: LockedRow) -> Change | None:
         row = found.row
-        terms = catalogue.cautious(row.operation, row.provider)
+        terms = catalogue.cautious_of(row)
         left = replay_window.time_left(row, terms)
         if row.status not in NOT_SENT_YET or left is None or left > 0:
             return None

@@ -88,7 +88,10 @@ WITH due AS MATERIALIZED (
        AND k.tenant_id <> ALL (%(busy)s)
        AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
              WHERE d.intent_id = k.intent_id) IS NOT TRUE
-       AND (SELECT n.id FROM idem.intents n WHERE n.id = k.intent_id FOR KEY SHARE SKIP LOCKED) IS NOT NULL
+       -- The key of a flow that is partly done stays, also where a step has given its client the answer.
+       AND (SELECT n.id FROM idem.intents n
+             WHERE n.id = k.intent_id AND (n.recovery_point = 0 OR n.state = 'completed')
+               FOR KEY SHARE SKIP LOCKED) IS NOT NULL
      ORDER BY k.intent_id
        FOR UPDATE OF k SKIP LOCKED
 ), expired AS (

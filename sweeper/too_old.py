@@ -37,7 +37,7 @@ async def hold_too_old(
             # A row with a stored proof is not folded here but left to the reconciler: the proof says that something
             # happened, so "too old, nothing was sent" is no longer what this row is about. No claim takes it meanwhile.
             return None
-        return decide.too_old(row, catalogue.cautious(row.operation, row.provider))
+        return decide.too_old(row, catalogue.cautious_of(row))
 
     done = await change_page(connection, TOO_OLD, make, batch=batch, place=place or Place())
     for row, _ in done:

@@ -63,7 +63,7 @@ async def report_unasked(
             return None
         reason = Reason.NOT_SETTLEABLE if row.status is OutboxStatus.UNKNOWN else Reason.PENDING_TOO_LONG
         details = {"why": WHY, "provider": row.provider, "account": row.account, "operation": row.operation}
-        terms = catalogue.cautious(row.operation, row.provider)
+        terms = catalogue.cautious_of(row)
         return decide.with_dead_letter(row, Evidence("sweeper", "unasked"), terms, DeadLetter(reason, details))
 
     place = place or Place()
@@ -94,7 +94,7 @@ async def end_redrives(
         row = found.row
         if row.status is not OutboxStatus.HELD or not row.redrives_itself or row.start_left > 0 or found.stored:
             return None
-        return decide.too_old(row, catalogue.cautious(row.operation, row.provider))
+        return decide.too_old(row, catalogue.cautious_of(row))
 
     done = await change_page(connection, NOT_REDRIVEN, make, batch=batch, place=place or Place())
     return [change for _, change in done]

@@ -17,7 +17,8 @@ Found = TypeVar("Found")
 class Intent:
     """One intent. `state` is the state of its key, `status` the status of its outbox row (None: it has no row).
 
-    `attempts` counts first sends and replays. `answer_status` and `answer_body` are what the client gets.
+    `attempts` counts first sends and replays, of a flow those of all its steps. `answer_status` and `answer_body` are
+    what the client gets.
     """
 
     id: UUID
@@ -58,6 +59,22 @@ class HistoryRow:
 
 
 @dataclass(frozen=True)
+class RecordedStep:
+    """The end of a step of a flow.
+
+    `outcome`: succeeded, refused, skipped or cancelled. `undoes`: of a compensation, the number of the step that it
+    undoes. `attempts` counts first sends and replays of this step.
+    """
+
+    number: int
+    name: str
+    outcome: str
+    reference: str | None
+    undoes: int | None
+    attempts: int
+
+
+@dataclass(frozen=True)
 class RecordedDeadLetter:
     """An entry that waits for an operator."""
 
@@ -70,7 +87,9 @@ class RecordedDeadLetter:
 INTENTS = """
 SELECT i.id, i.tenant_id AS tenant, i.operation, i.idempotency_key AS key, coalesce(k.state, i.state) AS state,
        o.status, i.outcome, i.provider_reference AS reference, i.params, i.label,
-       (SELECT coalesce(max(e.attempt), 0) FROM idem.evidence e WHERE e.intent_id = i.id) AS attempts,
+       (SELECT coalesce(sum(s.attempts), 0)::integer
+          FROM (SELECT max(e.attempt) AS attempts FROM idem.evidence e WHERE e.intent_id = i.id GROUP BY e.step) s
+       ) AS attempts,
        k.response_status::integer AS answer_status, k.response_body AS answer_body
   FROM idem.intents i
   LEFT JOIN idem.idempotency_keys k ON k.intent_id = i.id
@@ -93,6 +112,19 @@ SELECT at, source, kind, attempt, outcome, http_status, from_state, to_state, fr
 def evidence(url: str, intent: UUID) -> list[HistoryRow]:
     """The evidence of an intent, oldest first: who saw what."""
     return _rows(url, class_row(HistoryRow), EVIDENCE, intent=intent)
+
+
+STEPS = """
+SELECT s.step AS number, s.name, s.outcome, s.provider_reference AS reference, s.undoes,
+       (SELECT coalesce(max(e.attempt), 0) FROM idem.evidence e
+         WHERE e.intent_id = s.intent_id AND e.step = s.step) AS attempts
+  FROM idem.steps s WHERE s.intent_id = %(intent)s ORDER BY s.step
+"""
+
+
+def steps(url: str, intent: UUID) -> list[RecordedStep]:
+    """The steps of a flow that have their end, in their order; an operation of one call has none."""
+    return _rows(url, class_row(RecordedStep), STEPS, intent=intent)
 
 
 DEAD_LETTERS = """

@@ -29,7 +29,7 @@ from idem.outbox.worker.worker import WorkerPass
 from idem.reconciler.daemon import ReconcilerPass
 from idem.sweeper.daemon import SweepResult
 from idem.testing import checked_ledger, stepping
-from idem.testing.checked_ledger import HistoryRow, Intent, RecordedDeadLetter
+from idem.testing.checked_ledger import HistoryRow, Intent, RecordedDeadLetter, RecordedStep
 from idem.testing.daemons import Daemons
 from idem.testing.likeness import account_like
 from idem.testing.scripted import ScriptedBank
@@ -218,6 +218,10 @@ class Lab:
     def evidence(self, which: str | UUID) -> list[HistoryRow]:
         """The evidence of an intent, oldest first: who saw what."""
         return checked_ledger.evidence(self.url, self.intent(which).id)
+
+    def steps(self, which: str | UUID) -> list[RecordedStep]:
+        """The steps of a flow that have their end, in their order."""
+        return checked_ledger.steps(self.url, self.intent(which).id)
 
     def _at_the_bank(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue with an account of the bank for each provider, which speaks as the provider's contract says."""

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["api_process", "kill_handler", "kill_worker", "sending.postman"])
+processes.set_forkserver_preload(
+    ["api_process", "kill_handler", "kill_worker", "sending.postman", "flows.killed", "flows.killed_local"]
+)
 
 
 def started(run: Callable[..., None], *arguments: Any) -> BaseProcess:

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from idem import Settled
 from idem.outbox.daemon.daemon import stop_event
-from idem.outbox.handlers import executor
-from idem.outbox.handlers import run as turn
+from idem.outbox.handlers import executor, turn
+from idem.outbox.handlers import run as run_module
 from idem.outbox.handlers.handler import handler
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.observe import telemetry
@@ -74,14 +74,14 @@ def run(url: str, point: str, asynchronous: bool) -> None:
     _point = point
     match point:
         case "taken":
-            turn.settled = _dies(turn.settled, after=True)
+            run_module.settled = _dies(run_module.settled, after=True)
         case "unmarked":
-            turn.mark = _dies(turn.mark, after=False)
+            run_module.mark = _dies(run_module.mark, after=False)
         case "marked":
-            turn.mark = _dies(turn.mark, after=True)
+            run_module.mark = _dies(run_module.mark, after=True)
         case "committed":
-            setattr(executor, "run_handler", _dies(turn.run_handler, after=True))  # noqa: B010
-            setattr(executor, "run_handler_async", _dies_async(turn.run_handler_async))  # noqa: B010
+            setattr(executor, "run_turn", _dies(turn.run_turn, after=True))  # noqa: B010
+            setattr(executor, "run_turn_async", _dies_async(turn.run_turn_async))  # noqa: B010
     telemetry.set_up(json=True, level="error")
     asyncio.run(_run(url, asynchronous))
 

@@ -60,6 +60,7 @@ PLACES = {
     "events/test_logical_decoding.py": "process",
     "examples/": "process",
     "examples/test_public_names.py": "unit",
+    "flows/test_local_kills.py": "process",
     "group/test_beside.py": "process",
     "group/test_run.py": "process",
     "group/test_single_process.py": "process",

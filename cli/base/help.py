@@ -42,6 +42,8 @@ LINES: Final[Mapping[str, str]] = {
     "dlq redrive": "Retry intents under the same provider key.",
     "dlq discard": "Close an entry that belongs to no intent.",
     "intents cancel": "Cancel an intent that was not executed.",
+    "intents blocked": "List what waits by an ordering key, and for what.",
+    "intents unblock": "Let go on what waits for an intent.",
     "token list": "List tokens with their last use.",
     "tenants top": "Show the tenants that misuse keys most.",
     "config check": "Check everything that needs no connection.",

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from idem import Idem
+from idem import Operation
 from idem.cli.demo.client_log import ClientAct, ClientHeard, ClientLog, LogLine
 from idem.cli.demo.scenario import TENANT, Manner, PlannedPayment
 from idem.decisions import Accepted, Decision, Expired, InProgress, Mismatch, NeedsOperator, Replay, Retrying, Unknown
@@ -37,7 +37,14 @@ WORDS: Mapping[type[Decision], ClientHeard] = {
 class Clients:
     """All clients of a demo, on one small pool of connections."""
 
-    def __init__(self, url: str, idem: Idem, log: ClientLog, payments: Sequence[PlannedPayment], seed: int):
+    def __init__(
+        self,
+        url: str,
+        operations: Mapping[str, Operation[Any]],
+        log: ClientLog,
+        payments: Sequence[PlannedPayment],
+        seed: int,
+    ):
         self._engine: AsyncEngine = create_async_engine(
             url.replace("postgresql://", "postgresql+psycopg://", 1),
             pool_size=CONNECTIONS,
@@ -45,7 +52,7 @@ class Clients:
             pool_timeout=10,
             connect_args={"connect_timeout": 5, "application_name": "idem demo clients"},
         )
-        self._operations = {name: idem.declared(name) for name in {payment.operation for payment in payments}}
+        self._operations = {**operations}
         self._log = log
         self._payments = payments
         self._chance = random.Random(f"idem clients {seed}")
@@ -106,7 +113,7 @@ class Clients:
             if decision is not None and payment.key in self.accepted and other:
                 other = False
                 await self._ask(payment, "other_body", {**payment.params, "amount": 1})
-            if isinstance(decision, Replay) or (isinstance(decision, NeedsOperator) and payment.rejected):
+            if isinstance(decision, Replay) or (isinstance(decision, NeedsOperator) and payment.needs_operator):
                 return
             tries += 1
             await asyncio.sleep(self._wait(payment, decision, tries))

@@ -12,6 +12,9 @@ EXAMPLES = examples("idem demo", "idem demo --payments 200 --seed 7", "idem demo
 
 def demo(
     payments: Annotated[int, typer.Option(min=1, max=20_000, help="Number of payments.")] = 500,
+    flows: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the payments that are operations of several calls.")
+    ] = 0.3,
     faults: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the bank's requests that fail.")] = 0.3,
     kills: Annotated[int, typer.Option(min=0, max=500, help="Number of SIGKILLs to daemons.")] = 10,
     seed: Annotated[int | None, typer.Option(help="Seed of the faults and kills; default: random.")] = None,
@@ -19,7 +22,7 @@ def demo(
     sabotage: Annotated[
         str | None,
         typer.Option(
-            metavar="blind-resend|lose-row|rewrite-answer|believe-absent|skip-evidence",
+            metavar="blind-resend|lose-row|rewrite-answer|believe-absent|skip-evidence|repeat-step|share-key|skip-undo",
             help="Break this rule on purpose; the proof must catch it, with exit code 1.",
         ),
     ] = None,
@@ -37,7 +40,8 @@ def demo(
 ) -> None:
     """Send payments to a faulty fake bank, kill daemons with SIGKILL, and check every promise at the end.
 
-    Half the payments go to an account without idempotency keys. Exit code 0: every promise held; 1: one broke, and the
+    Half the payments go to an account without idempotency keys. A flow reserves, charges and sends a receipt; what it
+    has done is undone if the bank refuses a later step. Exit code 0: every promise held; 1: one broke, and the
     output names the intent (--sabotage must end so); 2: a setting cannot work; 3: a sabotage found no victim; 4: the
     proof missed a sabotage; 130: interrupted.
     """
@@ -49,6 +53,7 @@ def demo(
         run(
             DemoSettings(
                 payments=payments,
+                flows=flows,
                 faults=faults,
                 kills=kills,
                 seed=DemoSettings().seed if seed is None else seed,

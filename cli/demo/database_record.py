@@ -13,12 +13,16 @@ from idem.outbox.database import session
 
 @dataclass(frozen=True, slots=True)
 class IntentRow:
-    """An intent with its key and, if it has one, its open outbox row. `status` None: no row."""
+    """An intent with its key and, if it has one, its open outbox row. `status` None: no row; `step`: the row's.
+
+    Of a flow: `order` is what its calls name in their path, `answer_steps` what its stored answer says of its steps;
+    it has no provider of its own.
+    """
 
     id: str
     key: str
     operation: str
-    provider: str
+    provider: str | None
     state: str
     outcome: str | None
     reference: str | None
@@ -28,6 +32,10 @@ class IntentRow:
     answer_sha256: str | None = None
     status: str | None = None
     attempt: int | None = None
+    step: int | None = None
+    order: str = ""
+    recovery_point: int = 0
+    answer_steps: Mapping[str, str] | None = None
 
     @property
     def answer(self) -> tuple[int | None, str, str | None]:
@@ -37,12 +45,24 @@ class IntentRow:
 
 @dataclass(frozen=True, slots=True)
 class FrozenRow:
-    """A frozen request: its bytes, its provider key, its intent."""
+    """A frozen request: its bytes, its provider key, its intent and step."""
 
     intent: str
     provider: str
     provider_key: str
     body_sha256: str
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """The end of a step of a flow."""
+
+    intent: str
+    step: int
+    name: str
+    outcome: str
+    reference: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +83,23 @@ class EvidenceRow:
     to_status: str | None = None
     claimed_at: float | None = None
     claimed_until: float | None = None
+    step: int = 1
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_change(self) -> bool:
         """Whether it records a change of state, not just a note."""
         return self.to_state is not None
+
+    @property
+    def begins_step(self) -> bool:
+        """Whether it records the row of a flow's next step, which begins in the state of the end before it."""
+        return self.kind == "begun"
+
+    @property
+    def ends_step(self) -> bool:
+        """Whether it records the end of a step: its row is gone."""
+        return self.is_change and self.from_status is not None and self.to_status is None
 
     def __str__(self) -> str:
         moved = f" {self.from_status}->{self.to_status or 'gone'}" if self.is_change else ""
@@ -95,32 +126,38 @@ class DatabaseRecord:
     letters: Sequence[DeadLetterRow]
     unapplied: Sequence[str] = ()
     """Intents with a proof that is not applied."""
+    steps: Sequence[StepRow] = ()
 
 
 INTENTS = """
 SELECT n.id::text, n.idempotency_key AS key, n.operation, n.provider, n.state, n.outcome,
        n.provider_reference AS reference, k.state AS key_state, k.response_status AS answer_status,
        k.response_headers AS answer_headers, encode(sha256(k.response_body), 'hex') AS answer_sha256,
-       o.status, o.attempt
+       o.status, o.attempt, o.step, n.params ->> 'order' AS "order", n.recovery_point,
+       CASE WHEN n.plan IS NOT NULL THEN convert_from(k.response_body, 'UTF8')::jsonb -> 'steps' END AS answer_steps
   FROM idem.intents n
   LEFT JOIN idem.idempotency_keys k ON k.intent_id = n.id
   LEFT JOIN idem.outbox o ON o.intent_id = n.id
  ORDER BY n.id
 """
 REQUESTS = """
-SELECT intent_id::text AS intent, provider, provider_key::text, encode(sha256(body), 'hex') AS body_sha256
+SELECT intent_id::text AS intent, provider, provider_key::text, encode(sha256(body), 'hex') AS body_sha256, step
   FROM idem.requests ORDER BY outbox_id, generation
 """
 EVIDENCE = """
 SELECT intent_id::text AS intent, id::text, extract(epoch FROM at)::float8 AS at, source, kind, outcome, attempt,
        token::text, from_state, to_state, from_status, to_status,
        extract(epoch FROM claimed_at)::float8 AS claimed_at, extract(epoch FROM claimed_until)::float8 AS claimed_until,
-       details
+       step, details
   FROM idem.evidence ORDER BY intent_id, id
 """
 LETTERS = """
 SELECT intent_id::text AS intent, reason, extract(epoch FROM created_at)::float8 AS at, resolved_at IS NULL AS open
   FROM idem.dead_letters ORDER BY created_at
+"""
+STEPS = """
+SELECT intent_id::text AS intent, step, name, outcome, provider_reference AS reference
+  FROM idem.steps ORDER BY intent_id, step
 """
 UNAPPLIED = "SELECT DISTINCT intent_id::text FROM idem.proofs"
 
@@ -136,4 +173,5 @@ def read(url: str) -> DatabaseRecord:
                 evidence=connection.cursor(row_factory=class_row(EvidenceRow)).execute(EVIDENCE).fetchall(),
                 letters=connection.cursor(row_factory=class_row(DeadLetterRow)).execute(LETTERS).fetchall(),
                 unapplied=[row[0] for row in connection.execute(UNAPPLIED).fetchall()],
+                steps=connection.cursor(row_factory=class_row(StepRow)).execute(STEPS).fetchall(),
             )

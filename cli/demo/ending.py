@@ -10,7 +10,7 @@ import typer
 from idem.cli.demo import report, stage
 from idem.cli.demo.constants import SMALLEST_FACTOR, Constants
 from idem.cli.demo.scenario import NEEDS
-from idem.cli.demo.settings import DemoSettings
+from idem.cli.demo.settings import FLOW_SABOTAGES, DemoSettings
 from idem.errors import ConfigError
 
 HELD: Final = 0
@@ -36,6 +36,8 @@ def perform(settings: DemoSettings) -> int:
             f"--factor: {settings.factor:g} makes times so short that a busy machine breaks the bank's contract. Use "
             f"{SMALLEST_FACTOR:g} or more"
         )
+    if settings.sabotage in FLOW_SABOTAGES and not settings.flows:
+        raise ConfigError(f"--sabotage {settings.sabotage} needs flows: leave --flows out, or use 0.3")
     times = Constants(settings.factor)
     typer.echo(report.header(settings, times), err=settings.json)
     try:

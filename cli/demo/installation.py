@@ -10,6 +10,7 @@ from idem.cli.demo.scenario import KEYED, KEYLESS, operation
 from idem.testing.bank import BankAccount, BankSettings, SecondRequest
 
 ENVIRONMENT = "demo"
+APPLICATION = "idem.cli.demo.shop:idem"
 TOKENS: Mapping[str, str] = {"DEMO_BANK_TOKEN": "demo-bank-token", "DEMO_OLDBANK_TOKEN": "demo-oldbank-token"}
 """The credentials of the two accounts, by environment variable; valid only at the demo's own bank."""
 
@@ -19,7 +20,7 @@ LOOKUP_FAULTS = 0.1
 TOML = """\
 # Written by `idem demo`: contracts close to production's, with every time multiplied by {factor:g}.
 environment = "{environment}"
-
+{app}
 [worker]
 slots = 16
 lease = {worker_lease:g}
@@ -73,24 +74,33 @@ give_up_after = {give_up_after:g}
 
 {params}"""
 
+TAG = """\
+[providers.{name}.deployment_tag]
+at = "/deployment"
+key_at = "/reference"
+
+"""
+"""Writes the provider key into each body: a request that Python makes does not know it."""
+REFERENCE = 'reference = "{idem.key}", '
 KEY = 'carrier = "header"\nname = "Idempotency-Key"\nreplay = "stored"\nretention = {retention:g}'
 LOOKUP = '{{ path = "/payments?{by}={{idem.key}}", object = "/data/0", match = "{match}", empty = "/data" }}'
 
 
-def idem_toml(times: Constants, origin: str) -> str:
-    """The installation's settings: two providers at one bank, with an operation each."""
+def idem_toml(times: Constants, origin: str, *, with_flows: bool) -> str:
+    """The installation's settings: two providers at one bank, with an operation each; flows are defined in the
+    application."""
     knows = KEY.format(retention=times["retention"])
     keyed = "by_key = " + LOOKUP.format(by="key", match="/idempotency_key")
     keyless = "by_reference = " + LOOKUP.format(by="reference", match="/reference")
+    tagged = ("", TAG.format(name=KEYLESS)) if with_flows else (REFERENCE, "")
     providers = (
-        _provider(KEYED, times, origin, "DEMO_BANK_TOKEN", knows, keyed, ""),
-        _provider(
-            KEYLESS, times, origin, "DEMO_OLDBANK_TOKEN", 'carrier = "none"', keyless, 'reference = "{idem.key}", '
-        ),
+        _provider(KEYED, times, origin, "DEMO_BANK_TOKEN", knows, keyed, "", ""),
+        _provider(KEYLESS, times, origin, "DEMO_OLDBANK_TOKEN", 'carrier = "none"', keyless, *tagged),
     )
     return TOML.format(
         factor=times.factor,
         environment=ENVIRONMENT,
+        app=f'app = "{APPLICATION}"\n' if with_flows else "",
         worker_lease=times["worker.lease"],
         worker_margin=times["worker.margin"],
         reconciler_lease=times["reconciler.lease"],
@@ -98,7 +108,9 @@ def idem_toml(times: Constants, origin: str) -> str:
     )
 
 
-def _provider(name: str, times: Constants, origin: str, token: str, key: str, lookup: str, reference: str) -> str:
+def _provider(
+    name: str, times: Constants, origin: str, token: str, key: str, lookup: str, reference: str, tag: str
+) -> str:
     plain = ("connect_timeout", "deadline", "flight_limit", "pause_allowance", "pending_limit", "horizon")
     return PROVIDER.format(
         today=date.today(),
@@ -106,7 +118,7 @@ def _provider(name: str, times: Constants, origin: str, token: str, key: str, lo
         operation=operation(name),
         origin=origin,
         token=token,
-        bank=BANK.format(name=name),
+        bank=tag + BANK.format(name=name),
         params=PARAMS.format(operation=operation(name), least=""),
         key=key,
         lookup=lookup,

@@ -16,7 +16,7 @@ SELECT (SELECT count(*) FROM idem.intents), (SELECT count(*) FROM idem.intents W
             SELECT FROM idem.dead_letters l WHERE l.intent_id = o.intent_id AND l.resolved_at IS NULL
                AND l.reason IN ('reconcile_exhausted', 'not_settleable'))),
        (SELECT count(*) FROM idem.outbox WHERE status = 'awaiting'),
-       (SELECT count(*) FROM idem.outbox WHERE status IN ('pending', 'claimed')),
+       (SELECT count(*) FROM idem.outbox WHERE status IN ('unfrozen', 'pending', 'claimed')),
        (SELECT count(*) FROM idem.outbox o WHERE status = 'held' AND redrive_at IS NULL),
        (SELECT count(*) FROM idem.outbox o WHERE status = 'held' AND redrive_at IS NOT NULL),
        (SELECT count(*) FROM idem.dead_letters WHERE resolved_at IS NULL)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from idem.cli.demo.database_record import EvidenceRow
-from idem.cli.demo.proof_records import BrokenPromise, ProofCase, ProofRules, Records
+from idem.cli.demo.proof_records import BrokenPromise, ProofCall, ProofCase, ProofRules, Records
 from idem.testing.bank import Request
 
 TOLERANCE = 0.01
@@ -13,33 +13,39 @@ QUEUES = frozenset({"pending", "waiting"})
 
 
 def duplicates(records: Records) -> Iterator[BrokenPromise]:
-    """Intents that were charged more than once, and refusals that were charged."""
-    for case in records.cases:
-        if len(case.charged) > 1:
-            yield case.finding("P2", "a duplicate effect", f"payments {', '.join(p.id for p in case.charged)}")
-        if case.intent.outcome in ("refused", "cancelled") and case.charged:
+    """Calls that were charged more than once, and refusals that were charged."""
+    for case, call in _calls(records):
+        if len(call.charged) > 1:
+            made = f"payments {', '.join(p.id for p in call.charged)}"
+            yield case.finding("P2", "a duplicate effect", made, call=call)
+        if call.step is None and case.intent.outcome in ("refused", "cancelled") and call.charged:
             yield case.finding("P2", "answered as refused, but charged")
 
 
 def forbidden_sends(records: Records) -> Iterator[BrokenPromise]:
     """Second sends that the contract forbids, and sends without an attempt."""
-    for case in records.cases:
-        if case.intent.provider in records.rules.keyless:
-            yield from _without_keys(case, records)
+    for case, call in _calls(records):
+        if call.provider in records.rules.keyless:
+            yield from _without_keys(case, call, records)
         else:
-            yield from _with_keys(case, records)
-        attempts = max((row.attempt or 0 for row in case.evidence), default=0)
-        attempts = max(attempts, case.intent.attempt or 0)
-        if len(case.sends) > attempts:
-            yield case.finding("P2", "more requests than attempts", f"database: {attempts} attempts")
+            yield from _with_keys(case, call, records)
+        attempts = max((row.attempt or 0 for row in call.evidence), default=0)
+        attempts = max(attempts, call.attempt or 0)
+        if len(call.sends) > attempts:
+            seen = f"database: {attempts} attempts"
+            yield case.finding("P2", "more requests than attempts", seen, call=call)
 
 
 def believed_too_early(records: Records) -> Iterator[BrokenPromise]:
     """Absences that idem accepted as proof before the rules allow it."""
-    for case in records.cases:
-        for number, row in enumerate(case.evidence):
+    for case, call in _calls(records):
+        for number, row in enumerate(call.evidence):
             if row.outcome == "absent" and row.from_status == "unknown" and row.to_status == "held":
-                yield from _verdict(case, case.evidence[:number], row, records.rules)
+                yield from _verdict(case, call.evidence[:number], row, records.rules)
+
+
+def _calls(records: Records) -> Iterator[tuple[ProofCase, ProofCall]]:
+    return ((case, call) for case in records.cases for call in case.calls)
 
 
 def proven_not_executed(before: Sequence[EvidenceRow]) -> bool:
@@ -48,32 +54,36 @@ def proven_not_executed(before: Sequence[EvidenceRow]) -> bool:
     return bool(changes) and changes[-1].to_status in QUEUES
 
 
-def _without_keys(case: ProofCase, records: Records) -> Iterator[BrokenPromise]:
-    for earlier, later in zip(case.sends, case.sends[1:], strict=False):
+def _without_keys(case: ProofCase, call: ProofCall, records: Records) -> Iterator[BrokenPromise]:
+    for earlier, later in zip(call.sends, call.sends[1:], strict=False):
         at = records.at_bank(later.at)
-        before = [row for row in case.evidence if row.at <= at + TOLERANCE]
+        before = [row for row in call.evidence if row.at <= at + TOLERANCE]
         between = [row for row in before if row.at >= records.at_bank(earlier.at) - TOLERANCE]
         how = _how(earlier, later)
         if not between or not proven_not_executed(before):
             last = between[-1] if between else "nothing in between"
             yield case.finding(
-                "P2", "a forbidden second send: there was no proof that nothing had happened", how, str(last)
+                "P2", "a forbidden second send: there was no proof that nothing had happened", how, str(last), call=call
             )
-        elif acted := [send for send in case.sends if send.id < later.id and send.effect == "made"]:
-            yield case.finding("P2", "a forbidden second send: an earlier send had acted", how, _how(acted[0], later))
+        elif acted := [send for send in call.sends if send.id < later.id and send.effect == "made"]:
+            yield case.finding(
+                "P2", "a forbidden second send: an earlier send had acted", how, _how(acted[0], later), call=call
+            )
 
 
-def _with_keys(case: ProofCase, records: Records) -> Iterator[BrokenPromise]:
+def _with_keys(case: ProofCase, call: ProofCall, records: Records) -> Iterator[BrokenPromise]:
     rules = records.rules
-    frozen = {(row.provider_key, row.body_sha256) for row in case.requests}
-    for send in case.sends:
+    frozen = {(row.provider_key, row.body_sha256) for row in call.requests}
+    for send in call.sends:
         if (send.key, send.body_sha256) not in frozen:
-            yield case.finding("P2", "a request that differs from the frozen one", f"bank: request {send.id}")
-    for send in case.sends[1:]:
-        age = send.at - case.sends[0].at
+            yield case.finding(
+                "P2", "a request that differs from the frozen one", f"bank: request {send.id}", call=call
+            )
+    for send in call.sends[1:]:
+        age = send.at - call.sends[0].at
         if age > rules.retention - rules.margin:
             seen = f"bank: request {send.id} {age:.1f} s after the first"
-            yield case.finding("P2", "a forbidden second send: the bank may have forgotten the key", seen)
+            yield case.finding("P2", "a forbidden second send: the bank may have forgotten the key", seen, call=call)
 
 
 def _verdict(

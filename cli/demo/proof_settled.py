@@ -10,6 +10,8 @@ from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records
 
 OPEN = frozenset({"pending", "claimed", "unknown", "awaiting", "waiting", "unfrozen"})
 
+PARTIAL = frozenset({"partial"})
+"""How a flow ends whose refund the bank refuses."""
 ORDERED = frozenset({"rejected", "reconcile_exhausted"})
 """How a payment that the bank rejects ends: held, or, if its worker was killed during the call, unknown without a
 settling replay, because a refused replay proves nothing about the first send.
@@ -42,13 +44,13 @@ def unsettled(records: Records) -> Iterator[BrokenPromise]:
 def unexpected_letters(records: Records) -> Iterator[BrokenPromise]:
     """Dead letters that the demo did not plan, and planned ones that are missing."""
     for case in records.cases:
-        rejected = case.intent.key in records.rules.rejected
+        planned = _planned(case, records)
         for letter in case.letters:
-            if not (rejected and letter.reason in ORDERED):
+            if letter.reason not in planned:
                 state = "open" if letter.open else "resolved"
                 yield case.finding("P5", "an unexpected dead letter", f"database: {letter.reason}, {state}")
-        if rejected and not any(letter.reason in ORDERED and letter.open for letter in case.letters):
-            yield case.finding("P5", "a dead letter is missing", "the bank rejects this payment")
+        if planned and not any(letter.reason in planned and letter.open for letter in case.letters):
+            yield case.finding("P5", "a dead letter is missing", "the bank rejects this payment, or its refund")
     for letter in records.database.letters:
         if letter.intent is None:
             yield BrokenPromise("P5", "an unexpected dead letter", None, None, f"database: {letter.reason}")
@@ -56,12 +58,13 @@ def unexpected_letters(records: Records) -> Iterator[BrokenPromise]:
 
 def expected_letters(records: Records) -> list[DeadLetterRow]:
     """The dead letters that the demo plans."""
-    return [
-        letter
-        for case in records.cases
-        for letter in case.letters
-        if case.intent.key in records.rules.rejected and letter.reason in ORDERED
-    ]
+    return [letter for case in records.cases for letter in case.letters if letter.reason in _planned(case, records)]
+
+
+def _planned(case: ProofCase, records: Records) -> frozenset[str]:
+    if case.intent.key in records.rules.rejected:
+        return ORDERED
+    return PARTIAL if case.intent.key in records.rules.partial else frozenset()
 
 
 def settle_times(records: Records) -> Mapping[str, SettleTime]:

@@ -48,8 +48,9 @@ class DemoResult:
 def header(settings: DemoSettings, times: Constants) -> str:
     """The header: the plan, and the table of scaled times."""
     lines = [
-        f"idem demo: {settings.payments} payments, {settings.faults:.0%} faults, {settings.kills} SIGKILLs, "
-        f"seed {settings.seed}" + (f", sabotage {settings.sabotage}" if settings.sabotage else ""),
+        f"idem demo: {settings.payments} payments, {settings.flows:.0%} of them flows, {settings.faults:.0%} faults, "
+        f"{settings.kills} SIGKILLs, seed {settings.seed}"
+        + (f", sabotage {settings.sabotage}" if settings.sabotage else ""),
         f"The contract's times are multiplied by {settings.factor:g} (1/{1 / settings.factor:g}):",
     ]
     for name, real, scaled, why in times.table():
@@ -68,6 +69,7 @@ def closing(result: DemoResult) -> str:
         ("effects requested", proof.effects_wanted),
         ("effects made", proof.effects_made),
         ("refused by the bank", proof.refused),
+        *_flow_rows(proof),
         ("requests made", f"{proof.requests_made} ({proof.second_sends} of them second sends)"),
         ("forbidden second sends", proof.forbidden_sends),
         ("duplicates", proof.duplicates),
@@ -108,6 +110,22 @@ def closing(result: DemoResult) -> str:
     return "\n".join(lines)
 
 
+def _flow_rows(proof: DemoProof) -> list[tuple[str, object]]:
+    flows = proof.flows
+    if not flows.flows:
+        return []
+    ended = (
+        f"{flows.succeeded} done, {flows.refused} refused ({flows.undone} of them undone), "
+        f"{flows.partial} partly done with a dead letter"
+    )
+    effects = ", ".join(f"{name} {count}" for name, count in flows.effects.items())
+    return [
+        ("flows", f"{flows.flows}: {ended}"),
+        ("effects by step", effects),
+        ("steps against the bank's log", f"{proof.steps_wrong} wrong"),
+    ]
+
+
 def to_json(result: DemoResult) -> str:
     """The same as JSON with stable keys."""
     settings = result.settings
@@ -115,6 +133,7 @@ def to_json(result: DemoResult) -> str:
         "holds": result.holds,
         "seed": settings.seed,
         "payments": settings.payments,
+        "flows": settings.flows,
         "faults": settings.faults,
         "factor": settings.factor,
         "seconds": round(result.seconds, 1),

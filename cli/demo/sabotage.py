@@ -14,13 +14,16 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from idem.cli.demo import sabotage_flows
 from idem.cli.demo.clients import Clients
 from idem.cli.demo.scenario import KEYLESS
-from idem.cli.demo.settings import Sabotage
+from idem.cli.demo.settings import FLOW_SABOTAGES, Sabotage
 from idem.outbox.database import session
 from idem.testing.bank import Request, read_log
 
 POLL = 0.1
+STEP_POLL = 0.01
+"""A step of a flow waits for milliseconds only."""
 
 DictConnection: TypeAlias = AsyncConnection[dict[str, Any]]
 DictRow: TypeAlias = dict[str, Any]
@@ -57,7 +60,7 @@ class Saboteur:
             except psycopg.Error:
                 # Another session locked the row or the table: try again later.
                 pass
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(STEP_POLL if self.sabotage in FLOW_SABOTAGES else POLL)
 
     async def _strike(self, connection: DictConnection) -> DictRow | None:
         row = await self._find(connection)
@@ -65,8 +68,12 @@ class Saboteur:
             # A reconciler without quiet time and horizon would write this after its first look-up that shows nothing.
             for statement in BELIEVE:
                 await connection.execute(statement, row)
+        elif row is not None and self.sabotage in FLOW_SABOTAGES:
+            for blow in sabotage_flows.BLOWS[self.sabotage]:
+                await _past(connection, blow.past, blow.statement, row)
         elif row is not None:
-            await _past(connection, *BROKEN[self.sabotage], row)
+            table, trigger, statement = BROKEN[self.sabotage]
+            await _past(connection, (table, trigger), statement, row)
         return row
 
     async def _find(self, connection: DictConnection) -> DictRow | None:
@@ -81,6 +88,9 @@ class Saboteur:
                 return await _one(connection, SEEN_ANSWER, {"intents": list(self._clients.answered.values())})
             case Sabotage.SKIP_EVIDENCE:
                 return await _one(connection, SETTLED, {})
+            case Sabotage.REPEAT_STEP | Sabotage.SHARE_KEY | Sabotage.SKIP_UNDO:
+                query, values = sabotage_flows.FIND[self.sabotage]
+                return await _one(connection, query, {**values})
             case _ as unlisted:
                 assert_never(unlisted)
 
@@ -165,15 +175,18 @@ SWITCH = "ALTER TABLE idem.{} {} TRIGGER {}"
 
 
 async def _past(
-    connection: DictConnection, table: str, trigger: str, statement: LiteralString, values: DictRow
+    connection: DictConnection, trigger: tuple[str, str] | None, statement: LiteralString, values: DictRow
 ) -> None:
     # One transaction: no other session ever sees the table without its trigger.
-    switch, names = psycopg.sql.SQL(SWITCH), (psycopg.sql.Identifier(table), psycopg.sql.Identifier(trigger))
-    await connection.execute(switch.format(names[0], psycopg.sql.SQL("DISABLE"), names[1]))
+    switch = psycopg.sql.SQL(SWITCH)
+    names = [] if trigger is None else [psycopg.sql.Identifier(name) for name in trigger]
+    if names:
+        await connection.execute(switch.format(names[0], psycopg.sql.SQL("DISABLE"), names[1]))
     done = await connection.execute(statement, values)
     if done.rowcount < 1:
         raise psycopg.errors.NoDataFound("the victim has moved on")
-    await connection.execute(switch.format(names[0], psycopg.sql.SQL("ENABLE"), names[1]))
+    if names:
+        await connection.execute(switch.format(names[0], psycopg.sql.SQL("ENABLE"), names[1]))
 
 
 async def _one(connection: DictConnection, query: LiteralString, values: DictRow) -> DictRow | None:

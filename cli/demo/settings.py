@@ -22,6 +22,16 @@ class Sabotage(StrEnum):
     """The bank's first "nothing here" is accepted at once (P2)."""
     SKIP_EVIDENCE = "skip-evidence"
     """The evidence of a settled payment is deleted (P4)."""
+    REPEAT_STEP = "repeat-step"
+    """A flow forgets that its first step is done, and makes it again (P2)."""
+    SHARE_KEY = "share-key"
+    """The second step of a flow gets the provider key of the first (P2)."""
+    SKIP_UNDO = "skip-undo"
+    """A flow forgets what would undo its steps, before the bank refuses the last one (P3)."""
+
+
+FLOW_SABOTAGES = frozenset({Sabotage.REPEAT_STEP, Sabotage.SHARE_KEY, Sabotage.SKIP_UNDO})
+"""Those whose victim is a flow."""
 
 
 def _any_seed() -> int:
@@ -32,13 +42,15 @@ def _any_seed() -> int:
 class DemoSettings:
     """One demo.
 
-    `faults`: the share of requests that fail at the bank. `kills`: SIGKILLs of daemons while payments come in.
-    `outage`: seconds for which PostgreSQL is stopped in the middle. `factor`: what the contract's times are multiplied
-    by. `seconds`: for how long payments come in (None: by their number). `keep`: the work folder stays. `database_url`
-    (None: an embedded server): a role on that server that may create databases.
+    `flows`: the share of payments that are flows, operations of several calls. `faults`: the share of requests that
+    fail at the bank. `kills`: SIGKILLs of daemons while payments come in. `outage`: seconds for which PostgreSQL is
+    stopped in the middle. `factor`: what the contract's times are multiplied by. `seconds`: for how long payments come
+    in (None: by their number). `keep`: the work folder stays. `database_url` (None: an embedded server): a role on that
+    server that may create databases.
     """
 
     payments: int = 500
+    flows: float = 0.3
     faults: float = 0.3
     kills: int = 10
     seed: int = field(default_factory=_any_seed)

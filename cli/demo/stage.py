@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from idem import Idem
-from idem.cli.demo import client_log, database_record, installation, report, scenario, workspace
+from idem.cli.demo import client_log, database_record, flows, installation, report, scenario, workspace
 from idem.cli.demo.client_log import ClientLog
 from idem.cli.demo.clients import Clients
 from idem.cli.demo.constants import Constants
@@ -25,7 +25,7 @@ from idem.cli.demo.proof import prove
 from idem.cli.demo.proof_records import ProofRules, Records
 from idem.cli.demo.report import DemoResult
 from idem.cli.demo.sabotage import Saboteur
-from idem.cli.demo.scenario import PlannedPayment
+from idem.cli.demo.scenario import KEYED, KEYLESS, operation
 from idem.cli.demo.settings import DemoSettings
 from idem.cli.group.children import Death
 from idem.cli.group.dead_daemons import record
@@ -97,7 +97,9 @@ class _Stage:
         settings = self._settings
         idem = Idem(self._work / "idem.toml", env=environment)
         log = ClientLog(self._work / "clients.jsonl")
-        clients = Clients(self._database, idem, log, self._plan, settings.seed)
+        operations = {operation(provider): idem.declared(operation(provider)) for provider in (KEYED, KEYLESS)}
+        operations |= flows.define(idem) if settings.flows else {}
+        clients = Clients(self._database, operations, log, self._plan, settings.seed)
         monitor = Monitor(self._database, clients, len(self._plan))
         display = Display(monitor.progress, clients, processes, scenario.wanted(self._plan))
         saboteur = None
@@ -154,7 +156,9 @@ class _Stage:
         settings = self._work / "bank.json"
         settings.write_text(bank.to_json())
         origin = processes.start_bank(str(settings))
-        (self._work / "idem.toml").write_text(installation.idem_toml(self._times, origin))
+        (self._work / "idem.toml").write_text(
+            installation.idem_toml(self._times, origin, with_flows=self._settings.flows > 0)
+        )
 
     def _reaped(self, death: Death) -> None:
         if self._away:
@@ -175,8 +179,10 @@ class _Stage:
                 agree=2,
                 retention=times["retention"],
                 margin=times.margin,
-                keyless=frozenset({scenario.KEYLESS}),
-                rejected=_rejected(self._plan),
+                keyless=frozenset({KEYLESS}),
+                rejected=frozenset(payment.key for payment in self._plan if payment.rejected),
+                partial=frozenset(payment.key for payment in self._plan if payment.partial),
+                flows=flows.expected(),
                 clock_ahead=clock_ahead,
             ),
         )
@@ -187,10 +193,6 @@ def _end_as_ctrl_c_does(*numbers: signal.Signals) -> None:
     assert task is not None
     for number in numbers:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-
-
-def _rejected(plan: list[PlannedPayment]) -> frozenset[str]:
-    return frozenset(payment.key for payment in plan if payment.rejected)
 
 
 def _clock_ahead(url: str) -> float:

@@ -64,6 +64,7 @@ CHECKS = (
     Check("locks", locks.locks),
     Check("daemons", daemons.daemons),
     Check("queue", queue.ages),
+    Check("order", queue.held_keys),
     Check("replay_window", queue.replay_windows),
     Check("paused", queue.paused),
     Check("unserved", queue.unserved, needs_configuration=True),

@@ -9,8 +9,9 @@ from idem.cli.doctor.examination import Examination, RecordDict
 from idem.cli.doctor.findings import CheckResult, Findings, error, ok, warning
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import LOCAL
 from idem.outbox.domain.lane_scopes import lane_scopes
-from idem.outbox.operator.ages import PAUSED
+from idem.outbox.operator.ages import ORDER, PAUSED
 from idem.outbox.operator.pause import named
 from idem.outbox.values.durations import text
 from idem.outbox.values.plural import several
@@ -23,7 +24,7 @@ queue of millions, and many rows of one kind must not hide the others.
 
 # A queued row counts from its due time, a claim from the end of its lease, any other row from its status change.
 OPEN = """
-SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
+SELECT o.status, o.provider, o.account, o.origin, o.operation, o.step_name, o.format_version,
        CASE WHEN o.status IN ('unknown', 'awaiting')
             THEN coalesce(l.lookups_paused, false) OR coalesce(e.lookups_paused, false)
             ELSE coalesce(l.paused, false) OR coalesce(e.paused, false) END AS paused,
@@ -49,12 +50,13 @@ SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
          CROSS JOIN LATERAL (SELECT (%(stated)s::jsonb ->> r.provider)::float8 AS stated) AS s) o
   LEFT JOIN idem.lanes l ON l.provider = o.provider AND l.account = o.account
   LEFT JOIN idem.lanes e ON e.provider = o.provider AND e.account = ''
- GROUP BY 1, 2, 3, 4, 5, 6, 7
+ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 """
 
 DO: Mapping[str, str] = {
     "pending": "Are workers running, and is the lane served? See the checks `daemons`, `unserved` and `refused`",
-    "waiting": "Find the row that it waits for because of its ordering key: idem unknowns list, idem dlq list",
+    "waiting": "`idem intents blocked` names the intent that each ordering key waits for: settle it, or let the others "
+    "go on with `idem intents unblock`",
     "unfrozen": "Workers render them: are they running, with this operation in their idem.toml?",
     "claimed": "The sweeper ends claims whose lease has expired: is it running? See `daemons`",
     "unknown": "The provider does not answer look-ups, or the reconciler makes none: `idem unknowns list`, the "
@@ -116,6 +118,20 @@ def _ages(rows: list[RecordDict], limits: DoctorSettings) -> Iterator[CheckResul
                 f"than {text(limit)} (lane {where})",
                 do,
             )
+
+
+async def held_keys(examination: Examination) -> Findings:
+    """Ordering keys that are held after a refusal; nothing of them is sent until an operator decides."""
+    found = await examination.one(ORDER)
+    if found["held"]:
+        yield warning(
+            f"{several(found['held'], 'ordering key is', 'ordering keys are')} held because an intent was refused or "
+            f"abandoned, the oldest for {age(found['oldest_held'])}: what has the same key waits",
+            "`idem intents blocked` lists them; `idem intents unblock ID --reason ...` lets the others go on. An "
+            'operation with on_head_refused = "continue" holds none',
+        )
+    else:
+        yield ok("no ordering key is held")
 
 
 async def replay_windows(examination: Examination) -> Findings:
@@ -194,9 +210,15 @@ def against(row: RecordDict, catalogue: Catalogue) -> str | None:
         )
     if row["operation"] not in catalogue.operations:
         return f"operation {row['operation']} is not configured"
+    called = catalogue.operations[row["operation"]].at(row["step_name"])
+    if called is None:
+        if row["step_name"] is None:
+            return f"operation {row['operation']} has steps here, and they were accepted as one call"
+        return f"operation {row['operation']} has no step {row['step_name']} here"
     lane = lane_scopes(catalogue).get((row["provider"], row["account"]))
-    if lane is None or row["operation"] not in lane[1]:
-        return f"operation {row['operation']} now uses another account than {row['provider']}/{row['account']}"
+    if row["provider"] != LOCAL and (lane is None or called.call not in lane[1]):
+        step = "" if row["step_name"] is None else f"step {row['step_name']} of "
+        return f"{step}operation {row['operation']} now uses another account than {row['provider']}/{row['account']}"
     if row["format_version"] not in FORMAT_VERSIONS:
         return f"their requests have format {row['format_version']}, which this version of idem cannot read"
     return None

@@ -146,7 +146,7 @@ async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, inten
         return "it is already completed"
     if held.row.status == "unknown":
         return "it is unknown: decide unknown intents one by one"
-    terms = catalogue.terms(held.row.operation, held.row.provider)
+    terms = catalogue.of(held.row)
     if terms is None:
         return f"operation {held.row.operation} with provider {held.row.provider} is not in this configuration"
     return guards.against_redrive(held, terms, sure=False)

@@ -149,7 +149,7 @@ async def _confirmed(
             say(f"  {text(field)}: {text(value)}")
     else:
         say(f"the provider says: {text(confirmation.said(confirmed))}")
-    operation = catalogue.cautious(case.held.row.operation, case.held.row.provider).operation
+    operation = catalogue.cautious_of(case.held.row).operation
     other = await confirmation.of_another(connection, intent, reference)
     if options.unchecked:
         doubt = confirmation.against(confirmed, options.outcome, operation, other)
@@ -194,6 +194,8 @@ async def _do(
             done = await actions.resolve_failed(
                 connection, catalogue, intent, know_it_did_not_happen=options.sure, letter=letter_id, **words
             )
+        case prospect.UNDONE:
+            done = await actions.undo(connection, catalogue, intent, **words)
         case prospect.REDRIVE:
             words |= {"know_it_did_not_happen": options.sure, "new_provider_key": options.new_key}
             done = await actions.redrive(connection, catalogue, intent, **words)

@@ -30,6 +30,7 @@ CLOSED = "resolve --as closed"
 REDRIVE = "redrive"
 NEW_KEY = "redrive --new-provider-key"
 CANCEL = "cancel"
+UNDONE = "resolve --as undone"
 DISCARD = "discard"
 
 
@@ -86,14 +87,15 @@ def _closing(reason: Reason, held: Snapshot | None) -> str:
 
 def _of_row(intent: dict[str, Any], held: Snapshot, catalogue: Catalogue | None, *, sure: bool) -> list[Prospect]:
     row = held.row
-    terms = (catalogue or Catalogue("", {}, {})).cautious(row.operation, row.provider)
+    terms = (catalogue or Catalogue("", {}, {})).cautious_of(row)
     reference = f" (the provider knows it as {row.reference})" if row.reference else ""
+    undoing = [] if row.plan is None else [_prospect(UNDONE, guards.against_undo(held), _undoing(held))]
     return [
+        *undoing,
         _prospect(
             COMPLETED,
             guards.against_completed(held),
-            "stores the final answer of this key permanently; sends nothing again; runs the handlers. Needs "
-            f"--reference{reference}",
+            f"{_completing(held)}. Needs --reference{reference}",
         ),
         _prospect(
             FAILED,
@@ -106,10 +108,36 @@ def _of_row(intent: dict[str, Any], held: Snapshot, catalogue: Catalogue | None,
         _prospect(
             CANCEL,
             guards.against_cancel(held, sure=sure),
-            "completes the key with the answer 409 `cancelled`; no retry with this key will run it (idem intents "
-            f"cancel {intent['id']})",
+            f"{_cancelling(held)} (idem intents cancel {intent['id']})",
         ),
     ]
+
+
+def _completing(held: Snapshot) -> str:
+    row = held.row
+    if row.plan is None or row.plan.after(row.step, "succeeded") == "end":
+        return "stores the final answer of this key permanently; sends nothing again; runs the handlers"
+    then = row.plan.after(row.step, "succeeded")
+    assert isinstance(then, int)
+    return (
+        f"records that step {row.step_name} has its end: after a success the flow goes on with step "
+        f"{row.plan.step(then).name} (give the values that it uses with --field), after --outcome refused as its "
+        "on_refusal says; where that says operator, the flow ends here, and the refusal is the answer"
+    )
+
+
+def _undoing(held: Snapshot) -> str:
+    row = held.row
+    assert row.plan is not None
+    done = {end.number for end in row.ends if end.succeeded}
+    undone = [row.plan.step(n).name for n in range(row.step - 1, 0, -1) if n in done]
+    return f"does not make step {row.step_name} any more, and undoes {', '.join(undone)}; then the key has its answer"
+
+
+def _cancelling(held: Snapshot) -> str:
+    if held.row.plan is not None and any(end.succeeded for end in held.row.ends):
+        return f"{_undoing(held)}, 409 `cancelled`"
+    return "completes the key with the answer 409 `cancelled`; no retry with this key will run it"
 
 
 def _redrive(held: Snapshot, terms: Terms, catalogue: Catalogue | None, *, sure: bool, new_key: bool) -> Prospect:

@@ -33,6 +33,9 @@ def show_intent(intent: dict[str, Any]) -> None:
             ("settled", intent["settled_at"]),
         ]
     )
+    if intent["steps"]:
+        typer.echo()
+        _show_steps(intent["steps"])
     if (row := intent["row"]) is not None:
         typer.echo()
         _show_row(row)
@@ -57,9 +60,9 @@ def show_intent(intent: dict[str, Any]) -> None:
             end = f"resolved as {letter['resolution']} by {text(letter['resolved_by'])}: {text(letter['note'])}"
         labelled("dead letter  ", f"{letter['id']} {letter['reason']}, {end}")
     typer.echo()
-    columns = ["at", "source", "kind", "outcome", "attempt", "http", "reference", "state", "row", "details"]
+    columns = ["at", "step", "source", "kind", "outcome", "attempt", "http", "reference", "state", "row", "details"]
     # Source and transition matter most; the other columns need a wider terminal.
-    drop = ("reference", "http", "attempt", "row", "details", "outcome", "source", "state")
+    drop = ("reference", "http", "attempt", "row", "details", "outcome", "source", "step", "state")
     shown = table(columns, [_line(entry) for entry in intent["timeline"]], empty="no evidence", drop=drop)
     if "details" not in shown and any(entry["details"] for entry in intent["timeline"]):
         say("see the details of each line on a wider terminal, or with --json")
@@ -88,6 +91,27 @@ def show_event(event: dict[str, Any]) -> None:
     )
 
 
+def _show_steps(steps: list[dict[str, Any]]) -> None:
+    """The steps of a flow: what each has come to, which one is open, and what would follow it."""
+    table(
+        ["step", "", "outcome", "reference", "ended", "calls", "undoes"],
+        [
+            [step["name"], step["state"], step["outcome"], step["provider_reference"], step["ended_at"],
+             f"{step['provider']}/{step['account']}" if step["provider"] else step["kind"], step["undoes"]]
+            for step in steps
+        ],
+        empty="",
+        drop=("calls", "undoes", "ended", "reference"),
+    )  # fmt: skip
+    for step in steps:
+        if step["then"] is not None:
+            said = ", ".join(f"if {how}: {FOLLOWS.get(then, then)}" for how, then in step["then"].items())
+            labelled(f"then, after {text(step['name'])}  ", text(said))
+
+
+FOLLOWS = {"end": "the end", "partial": "an operator decides"}
+
+
 def _show_row(row: dict[str, Any]) -> None:
     fields(
         [
@@ -99,12 +123,18 @@ def _show_row(row: dict[str, Any]) -> None:
             ("replay window left", age(row["replay_window_left"]) if row["replay_window_left"] is not None else None),
             ("doubted", "commits that the database lost may have sent it" if row["doubted_since"] else None),
             ("first send", "time not known: the database's clock was ahead" if row["sent_ahead"] else None),
+            ("ordering key", None if row["ordering_key"] is None else _order(row)),
             ("held by", row["claimed_by"]),
             ("lease left", age(row["lease_left"]) if row["lease_left"] is not None else None),
             ("look-ups", f"{row['lookups']}, {row['absences']} of them found nothing" if row["lookups"] else None),
             ("sent to", row["origin"]),
         ]
     )
+
+
+def _order(row: dict[str, Any]) -> str:
+    behind = f", behind intent {row['blocked_by']}" if row["blocked_by"] else ""
+    return f"{text(row['ordering_key'])} of {text(row['ordering_group'])}: {row['place']}{behind}"
 
 
 def _quiet(row: dict[str, Any]) -> str | None:
@@ -116,7 +146,7 @@ def _quiet(row: dict[str, Any]) -> str | None:
 
 
 def _line(entry: dict[str, Any]) -> list[object]:
-    names = ("at", "source", "kind", "outcome", "attempt", "http_status", "provider_reference")
+    names = ("at", "step_name", "source", "kind", "outcome", "attempt", "http_status", "provider_reference")
     return [
         *(entry[name] for name in names),
         _moved(entry["from_state"], entry["to_state"]),

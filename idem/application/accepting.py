@@ -24,6 +24,7 @@ def accept(
     key: str,
     params: Any,
     traceparent: str | None = None,
+    ordering_key: str | None = None,
 ) -> Decision:
     """The decision about one request. `key` has been parsed, `params` is JSON, `secret` is the installation's.
 
@@ -36,7 +37,7 @@ def accept(
             raise OutOfOrder(f"{operation} calls no provider: use begin(), reserve() and complete(), or inline()")
         prepared = prepare(
             operations, providers, secret, tenant=tenant, operation=operation, key=key, params=params,
-            traceparent=traceparent,
+            traceparent=traceparent, ordering_key=ordering_key,
         )  # fmt: skip
     except (*REFUSED_NOW, OutOfOrder) as refused:
         retry = known_keys.Retry(tenant, operation, key, params)

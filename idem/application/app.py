@@ -17,6 +17,7 @@ from idem.application.configured import Configured
 from idem.application.connections import ConnectionAdapter
 from idem.application.databases import Databases
 from idem.application.definition import Answering, Declared, Definition
+from idem.application.flow import Step
 from idem.application.operation import Operation, P
 from idem.application.options import OperationOptions, ProviderOptions
 from idem.outbox import config
@@ -27,7 +28,7 @@ from idem.outbox.values.suggestions import nearest
 if TYPE_CHECKING:
     from idem.application.audit import Unprotected
     from idem.application.background import ApplicationLoop
-    from idem.outbox.handlers.handler import Begin, Handler
+    from idem.outbox.handlers.handler import Begin, Handler, Hears
 
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
 View = TypeVar("View", bound=Callable[..., Any])
@@ -87,6 +88,7 @@ class Idem(Configured):
         *,
         provider: str | None = None,
         inline: bool = False,
+        steps: Sequence[Step] = (),
         request: Callable[[P], Any] | None = None,
         answer: Answering | None = None,
         interim: Callable[[Pending], Any] | None = None,
@@ -96,9 +98,10 @@ class Idem(Configured):
         """An operation: a named effect, and the scope of its keys. `model` is the type of its params (pydantic).
 
         With a `provider`, a worker makes the call that `request` builds of the params; `inline`: the caller's own code
-        makes it, under a lease; with neither, the caller's own rows are the effect. `answer` makes the client's answer
-        of the outcome, `interim` the client's answer while the provider is working. Everything else as in
-        `[operations.<name>]` of idem.toml: `key_ttl="72h"`, `start_within`, `redrive`, `completes_when`, …
+        makes it, under a lease; with neither, the caller's own rows are the effect. `steps`: several calls, or calls
+        and your own rows, one after the other (`Step`). `answer` makes the client's answer of the outcome, `interim`
+        the client's answer while the provider is working. Everything else as in `[operations.<name>]` of idem.toml:
+        `key_ttl="72h"`, `start_within`, `redrive`, `completes_when`, …
 
         Raises ConfigError.
         """
@@ -112,7 +115,7 @@ class Idem(Configured):
             )
         definition = Definition(
             name, model, provider=provider, inline=inline, request=request, answer=answer, interim=interim,
-            label=label, settings=options,
+            label=label, settings=options, steps=tuple(steps) if isinstance(steps, list) else steps,
         )  # fmt: skip
         definition.build(self._found)
         self._definitions[name] = definition
@@ -171,7 +174,7 @@ class Idem(Configured):
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        """What `on_settled` has registered, by name."""
+        """What `on_settled` and `on_step` have registered, by name."""
         return MappingProxyType(self._handlers)
 
     def secret(self, adapter: ConnectionAdapter) -> bytes:
@@ -189,11 +192,12 @@ class Idem(Configured):
         *,
         name: str | None = None,
         begin: Begin = "registered",
+        hears: Hears = "settled",
     ) -> None:
         """Keep a handler. Raises ConfigError for a second one of the same name."""
         from idem.outbox.handlers.handler import handler
 
-        made = handler(operation.name, function, operation.definition.read, name=name, begin=begin)
+        made = handler(operation.name, function, operation.definition.read, name=name, begin=begin, hears=hears)
         if made.name in self._handlers:
             raise ConfigError(f"handlers.{made.name}: it is registered twice")
         self._handlers[made.name] = made

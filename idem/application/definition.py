@@ -3,16 +3,17 @@
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from idem.application import functions, recursive_types
+from idem.application import flow, functions, recursive_types
 from idem.outbox.config import Configuration, declared
-from idem.outbox.config.consistency import check_operation, check_together
+from idem.outbox.config.consistency import check_call, check_memory, check_operation, check_together
 from idem.outbox.config.findings import Findings
 from idem.outbox.config.operation_settings import OperationSettings
+from idem.outbox.config.source import SettingPath
 from idem.outbox.domain.contract import LOCAL, ProviderRequest
 from idem.outbox.domain.operation import Answer, FinalOutcome, OperationSpec
 from idem.outbox.domain.outcomes import Pending
@@ -31,6 +32,9 @@ LEASES = frozenset({"lease", "renew_for"})
 OF_THE_FILE = frozenset({"method", "path", "body", "headers", "params", "label", "answer"})
 """Settings of an operation in idem.toml for which Python has functions and types."""
 
+ORDER = frozenset({"ordering_key", "ordering_group", "on_head_refused"})
+"""Settings of operations whose calls a worker makes."""
+
 TYPES: Mapping[str, type] = {"inline": bool, "short_ttl": bool, "max_redrives": int, "answer_version": int}
 """Of which pydantic would take other values for the same."""
 
@@ -48,6 +52,7 @@ class Definition:
     interim: Callable[[Pending], Any] | None
     label: Callable[[Any], str | None] | None
     settings: Mapping[str, Any]
+    steps: Sequence[flow.Step] = ()
 
     def __post_init__(self) -> None:
         try:
@@ -83,7 +88,8 @@ class Definition:
             # Only its caller can send it again.
             changes |= {"redrive": "none", "retry": "client"}
         changes |= {name: durations.parse(self.settings[name]) for name in LEASES & self.settings.keys()}
-        return dataclasses.replace(template, **changes)
+        built = dataclasses.replace(template, **changes)
+        return flow.build(self, found, built) if self.steps else built
 
     def validate(self, params: Any) -> None:
         """Raises ParamsInvalid, with JSON pointers."""
@@ -122,21 +128,27 @@ class Definition:
                 METHOD, f"/{self.name}", json=params if request is None else request(self.read(params))
             )
         if request is not None:
-            return lambda params: self._request(request(self.read(params)))
+            return lambda params: self.checked(request(self.read(params)))
         if self.provider and not self.inline:
             raise ConfigError(
                 f'operations."{self.name}": say how its request is made: '
                 "request=lambda p: Request('POST', '/…', json=…)"
             )
-        return _no_request
+        return self.no_request
 
-    def _request(self, made: Any) -> ProviderRequest:
+    def checked(self, made: Any) -> ProviderRequest:
+        """The request that the code has made. Raises ConfigError for anything else."""
         if not (isinstance(made, ProviderRequest) and isinstance(made.method, str) and isinstance(made.path, str)):
             raise ConfigError(
                 f'operations."{self.name}": request= returned {type(made).__name__}, not a Request with a method and a '
                 "path as text: return Request('POST', '/…', json=…)"
             )
         return made
+
+    @staticmethod
+    def no_request(params: Any) -> ProviderRequest:
+        """In place of the request of an operation that makes no call of its own."""
+        raise AssertionError("nothing is sent for this operation")
 
     def _build_label(self, params: Any) -> str | None:
         if self.label is None:
@@ -158,6 +170,8 @@ class Definition:
             raise ConfigError(
                 f"{where}.{wrong[0]}: in Python, say request=, answer=, label= and the type of the params"
             )
+        if self.steps:
+            flow.check(self)
         functions.check(f"{where}: request=", self.request, "takes the params, and returns a Request", 1)
         functions.check(f"{where}: label=", self.label, "takes the params, and returns text or None", 1)
         functions.check(f"{where}: interim=", self.interim, "takes what is known of a pending call", 1)
@@ -177,6 +191,12 @@ class Definition:
                 f"{where}.key_owner: only keys that come over HTTP with a token have a label, and only operations with "
                 "a provider are asked for there: leave key_owner out, and name the caller in the tenant or in the key"
             )
+        if (self.inline or not self.provider) and (named := sorted(ORDER & self.settings.keys())):
+            raise ConfigError(
+                f"{where}.{named[0]}: only calls that a worker makes have an order. "
+                f"{'Your own code makes this call' if self.inline else 'No provider is called here'}: leave it out, "
+                "and lock a row of your own while you make it"
+            )
 
         if twice := recursive_types.forks(self._schema()):
             raise ConfigError(
@@ -187,22 +207,40 @@ class Definition:
 
     def _examine(self, found: Configuration) -> tuple[OperationSettings, str]:
         findings = Findings({}, {})
-        at = ("operations", self.name)
+        at, known = ("operations", self.name), found.provider_settings
         said = {name: value for name, value in self.settings.items() if name not in LEASES}
-        provider = self.provider if self.provider is not None else LOCAL
-        try:
-            settings = OperationSettings.model_validate({**said, "provider": provider, "path": "/"})
-        except ValidationError as error:
-            findings.invalid(OperationSettings, error, at)
-            raise ConfigError(*map(str, findings.found)) from None
+        if self.steps:
+            # What completes the key is the flow's to say; a step says it of its own call.
+            said.pop("completes_when", None)
+        settings = self._settings(findings, at, {**said, "provider": self.provider or LOCAL, "path": "/"})
         account: str | None = LOCAL
-        if self.provider is not None:
-            known = found.provider_settings
-            account = check_operation(findings, self.name, settings, known, known)
+        if self.provider:
+            accounts = check_operation(findings, self.name, settings, known, known)
+            account = None if accounts is None else accounts[0]
             check_together(findings, found.settings, known, {self.name: settings}, {self.name: settings})
+        called = {step.provider for step, _ in flow.each_of(self.steps)}
+        for provider in known.keys() & called:
+            check_memory(findings, at, settings, known[provider].contract(provider), found.settings)
         if findings.errors:
             raise ConfigError(*map(str, findings.errors))
         return settings, account or ""
+
+    def account_of(self, found: Configuration, step: flow.Step) -> str:
+        """The account of a step's call. Raises ConfigError with what is wrong with its provider."""
+        findings, at = Findings({}, {}), ("operations", self.name, "steps", step.name)
+        said = {"provider": step.provider, "account": step.account, "completes_when": step.completes_when, "path": "/"}
+        settings = self._settings(findings, at, said)
+        account = check_call(findings, at, settings, found.provider_settings, found.provider_settings)
+        if findings.errors:
+            raise ConfigError(*map(str, findings.errors))
+        return account or ""
+
+    def _settings(self, findings: Findings, at: SettingPath, said: Mapping[str, Any]) -> OperationSettings:
+        try:
+            return OperationSettings.model_validate(said)
+        except ValidationError as error:
+            findings.invalid(OperationSettings, error, at)
+            raise ConfigError(*map(str, findings.found)) from None
 
 
 def _answering(answer: Answering) -> Callable[[FinalOutcome, str], Answer]:
@@ -215,16 +253,17 @@ def _answering(answer: Answering) -> Callable[[FinalOutcome, str], Answer]:
     return answering
 
 
-def _no_request(params: Any) -> ProviderRequest:
-    raise AssertionError("nothing is sent for this operation")
-
-
 class Declared:
     """What stands in place of a `Definition` for an operation of idem.toml: its params are JSON."""
 
     def __init__(self, name: str, found: Configuration) -> None:
         self.name = name
         self._spec = found.operations[name]
+
+    @property
+    def steps(self) -> Sequence[OperationSpec]:
+        """Of a flow: its steps."""
+        return self._spec.steps
 
     def read(self, params: Any) -> Any:
         """The params, if the operation's JSON Schema takes them. Raises ParamsInvalid."""

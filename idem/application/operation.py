@@ -23,7 +23,7 @@ from idem.outbox.domain.decisions import Accepted, Decision, Retrying
 from idem.outbox.domain.operation import Kind, OperationSpec
 from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.values import canonical
-from idem.outbox.values.errors import BodyInvalid, KeyInvalid
+from idem.outbox.values.errors import BodyInvalid, ConfigError, KeyInvalid
 from idem.outbox.values.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -96,10 +96,13 @@ class Operation(Generic[P]):
         return audit.covers(view, self.name)
 
     def accept(
-        self, db: Any, params: P | Any, *, key: str, tenant: str = "default", traceparent: str | None = None
-    ) -> Decision:
+        self, db: Any, params: P | Any, *, key: str, tenant: str = "default", traceparent: str | None = None,
+        ordering_key: str | None = None,
+    ) -> Decision:  # fmt: skip
         """Reserve and submit in one round trip, in the caller's open transaction; the caller commits.
 
+        `ordering_key`: what has the same one runs one at a time, in the order of the commits. This waits until other
+        transactions have ended that have accepted something of the same key, and they wait for yours: keep it short.
         A session or connection of SQLAlchemy that has not begun begins here, as with any statement. The fingerprint is
         of the params. A key that is known is decided by what it was accepted under. Raises NoTransaction in autocommit,
         KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, Unserved, RetryTransaction and StoreUnavailable.
@@ -112,6 +115,7 @@ class Operation(Generic[P]):
         decided = accepting.accept(
             adapter, self._idem.operations, self._idem.providers, secret, tenant=tenant, operation=self.name,
             key=keys.parse_key(key), params=self.definition.written(params), traceparent=traceparent,
+            ordering_key=ordering_key,
         )  # fmt: skip
         if isinstance(decided, Accepted | Retrying):
             adapter.after_commit(lambda: self._idem.wake(adapter))
@@ -125,10 +129,14 @@ class Operation(Generic[P]):
         key: str,
         tenant: str = "default",
         traceparent: str | None = None,
+        ordering_key: str | None = None,
     ) -> Decision:
         """The same over AsyncConnection and AsyncSession, on their own connection and in their transaction."""
         return await in_callers_session(
-            db, lambda sync: self.accept(sync, params, key=key, tenant=tenant, traceparent=traceparent)
+            db,
+            lambda sync: self.accept(
+                sync, params, key=key, tenant=tenant, traceparent=traceparent, ordering_key=ordering_key
+            ),
         )
 
     def inline(self, params: P | Any, *, db: Any = None, **request: Unpack[InlineRequest]) -> InlineCall:
@@ -182,6 +190,28 @@ class Operation(Generic[P]):
 
         return register if function is None else register(function)
 
+    @overload
+    def on_step(self, function: Handling, /, *, name: str | None = None, begin: Begin = "registered") -> Handling: ...
+    @overload
+    def on_step(
+        self, function: None = None, /, *, name: str | None = None, begin: Begin = "registered"
+    ) -> Callable[[Handling], Handling]: ...
+
+    def on_step(
+        self, function: Handling | None = None, /, *, name: str | None = None, begin: Begin = "registered"
+    ) -> Handling | Callable[[Handling], Handling]:
+        """As `on_settled`, for each step of this operation that has ended: the `Settled` has its name in `step`, and
+        how it ended in `step_outcome`. Raises ConfigError."""
+
+        if not self.definition.steps:
+            raise ConfigError(f'operations."{self.name}": it has no steps, so nothing would be told: use on_settled')
+
+        def register(given: Handling) -> Handling:
+            self._idem.register(self, given, name=name, begin=begin, hears="step")
+            return given
+
+        return register if function is None else register(function)
+
     def cancel(self, intent: UUID, *, by: str, reason: str) -> None:
         """Cancel what was certainly not sent. Raises OperatorRefused, which says why. Needs the extra `daemon`."""
         background = self._idem.background()
@@ -194,9 +224,12 @@ class Operation(Generic[P]):
 
     # What a call needs of its operation.
 
-    def prepared(self, adapter: ConnectionAdapter, request: KeyedRequest, params: Any) -> Prepared:
+    def prepared(
+        self, adapter: ConnectionAdapter, request: KeyedRequest, params: Any, ordering_key: str | None = None
+    ) -> Prepared:
         """What `submit` writes for a request with these params: its provider request is frozen."""
-        return self._prepare(self._idem.secret(adapter), request.tenant, request.key, params, request.traceparent)
+        secret = self._idem.secret(adapter)
+        return self._prepare(secret, request.tenant, request.key, params, request.traceparent, ordering_key)
 
     def wake(self, adapter: ConnectionAdapter) -> None:
         self._idem.wake(adapter)
@@ -238,10 +271,14 @@ class Operation(Generic[P]):
             raise Misuse(f"{self.name}: {method}(): it needs key=, the client's idempotency key (None: it sent none)")
         return request
 
-    def _prepare(self, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None) -> Prepared:
+    def _prepare(
+        self, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None,
+        ordering_key: str | None = None,
+    ) -> Prepared:  # fmt: skip
         return prepare(
             self._idem.operations, self._idem.providers, secret, tenant=tenant,
             operation=self.name, key=key, params=self.definition.written(params), traceparent=traceparent,
+            ordering_key=ordering_key,
         )  # fmt: skip
 
 

@@ -56,10 +56,13 @@ class OperationOptions(TypedDict, total=False):
     retry: Literal["operator", "client"]
     while_running: Literal["conflict", "accepted"]
     after_expiry: Literal["new", "refuse"]
-    completes_when: Literal["exists", "final"] | None
+    completes_when: Literal["exists", "final"] | str | None
     fingerprint_without: Sequence[str]
     key_owner: Literal["tenant", "label"]
     card_data: Literal["refuse", "allow"]
+    ordering_key: str | None
+    ordering_group: str | None
+    on_head_refused: Literal["hold", "continue"]
     lease: SecondsOrText
     renew_for: SecondsOrText
 

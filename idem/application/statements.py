@@ -31,7 +31,8 @@ SELECT {accept.DECIDED}
            CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
            make_interval(secs => CAST(:key_ttl AS double precision)),
            make_interval(secs => CAST(:patience AS double precision)),
-           CAST(:refuse_after_expiry AS boolean), true, CAST(:provider AS text), CAST(:account AS text)) AS d
+           CAST(:refuse_after_expiry AS boolean), true, CAST(:provider AS text), CAST(:account AS text), true,
+           CAST(:served AS jsonb)) AS d
 """  # noqa: S608
 
 
@@ -59,6 +60,7 @@ def _reserve(adapter: ConnectionAdapter, request: KeyedRequest) -> ReserveResult
             "refuse_after_expiry": operation.after_expiry == "refuse",
             "provider": operation.provider if operation.kind == "provider" else None,
             "account": operation.account,
+            "served": operation.served,
         },
     )
     if row.decision == "reserved":
@@ -89,7 +91,9 @@ SELECT idem.submit(
            CAST(:provider AS text), CAST(:account AS text), CAST(:origin AS text), CAST(:provider_key AS uuid),
            CAST(:method AS text), CAST(:path AS text), CAST(:headers AS jsonb), CAST(:body AS bytea),
            make_interval(secs => CAST(:patience AS double precision)),
-           CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text))
+           CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text),
+           CAST(:plan AS jsonb), CAST(:ordering_group AS text), CAST(:ordering_key AS text),
+           CAST(:refusal_holds AS boolean))
 """
 NOT_SUBMITTED: Final = frozenset({"fingerprint", "key_ttl", "may_create", "refuse_after_expiry", "count"})
 

@@ -8,7 +8,7 @@
 CREATE FUNCTION idem.accept_key(
     p_new text, p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
     p_provider text, p_account text, p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean,
-    p_may_create boolean
+    p_may_create boolean, p_plan jsonb DEFAULT NULL
 ) RETURNS idem.decision
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -25,7 +25,7 @@ BEGIN
         IF FOUND THEN
             d := idem.decide(k, p_fingerprint);
             IF d.decision <> 'failed_retryable'
-               OR NOT idem.is_served(k.intent_id, CASE WHEN p_new <> 'begun' THEN p_provider END, p_account) THEN
+               OR NOT idem.is_served(k.intent_id, CASE WHEN p_new <> 'begun' THEN p_provider END, p_account, p_plan) THEN
                 RETURN d;
             END IF;
             row_id := idem.client_retry(k, p_patience);
@@ -65,9 +65,10 @@ BEGIN
                     p_refuse_after_expiry, p_new = 'reserved')
             ON CONFLICT DO NOTHING RETURNING i.expires_at
         ), wanted AS (
-            INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params,
+            INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, plan,
                                       requested_at)
-            SELECT intent, p_tenant, p_operation, p_key, p_provider, p_account, p_label, p_params,
+            SELECT intent, p_tenant, p_operation, p_key, CASE WHEN p_plan IS NULL THEN p_provider END,
+                   CASE WHEN p_plan IS NULL THEN p_account END, p_label, p_params, p_plan,
                    statement_timestamp() FROM key WHERE p_new <> 'reserved'
         )
         SELECT key.expires_at INTO d.expires_at FROM key;
@@ -83,23 +84,38 @@ BEGIN
 END $$;
 
 -- What every accept of a provider's call ends with: outbox row, frozen request and evidence of a new intent. Without a
--- method there is no request yet: a worker renders it.
+-- method there is no request yet: a worker renders it. The status of the row comes back; with an ordering key it may wait
+-- for others, and so does this call for open transactions that have accepted something of the same key.
 CREATE FUNCTION idem.queue_call(
     p_intent uuid, p_operation text, p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,
-    p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text
-) RETURNS void
+    p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text, p_plan jsonb,
+    p_ordering_group text, p_ordering_key text, p_refusal_holds boolean
+) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    row_id  uuid := idem.uuid7();
-    begins  text := CASE WHEN p_method IS NULL THEN 'unfrozen' ELSE 'pending' END;
+    row_id      uuid := idem.uuid7();
+    begins      text := CASE WHEN p_method IS NULL THEN 'unfrozen' ELSE 'pending' END;
+    ordered_in  text := CASE WHEN p_ordering_key IS NOT NULL THEN coalesce(p_ordering_group, p_operation) END;
+    place       bigint;
+    blocked     boolean;
 BEGIN
+    IF p_ordering_key IS NOT NULL THEN
+        SELECT t.place, t.blocked INTO place, blocked
+          FROM idem.intents n CROSS JOIN LATERAL idem.join_order(n.tenant_id, ordered_in, p_ordering_key) AS t
+         WHERE n.id = p_intent;
+        IF blocked THEN
+            begins := 'waiting';
+        END IF;
+    END IF;
     WITH queued AS (
         INSERT INTO idem.outbox (id, intent_id, status, status_since, available_at, start_before, operation,
-                                 provider, account, origin, provider_key, replay_window, marks_start, traceparent)
+                                 provider, account, origin, provider_key, replay_window, marks_start, traceparent,
+                                 step_name, ordering_group, ordering_key, ordering_number, refusal_holds)
         VALUES (row_id, p_intent, begins, statement_timestamp(), statement_timestamp(),
                 statement_timestamp() + p_patience, p_operation, p_provider, p_account, p_origin, p_provider_key,
-                p_replay_window, p_marks_start, p_traceparent)
+                p_replay_window, p_marks_start, p_traceparent, p_plan -> 0 ->> 'name', ordered_in, p_ordering_key, place,
+                coalesce(p_refusal_holds, true) AND p_ordering_key IS NOT NULL)
     ), frozen AS (
         INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path, headers, body)
         SELECT row_id, p_intent, p_provider_key, p_provider, p_account, p_method, p_path, p_headers, p_body
@@ -107,6 +123,7 @@ BEGIN
     )
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, to_state, to_status)
     VALUES (p_intent, row_id, 1, 0, 'accept', 'accepted', 'in_progress', begins);
+    RETURN begins;
 END $$;
 
 -- Two intents under one provider key would be settled by one payment. The key of a new call is derived from its own
@@ -132,12 +149,13 @@ END $$;
 CREATE FUNCTION idem.reserve(
     p_tenant text, p_operation text, p_key text, p_fingerprint text,
     p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean, p_may_create boolean DEFAULT true,
-    p_provider text DEFAULT NULL, p_account text DEFAULT NULL, p_count boolean DEFAULT true
+    p_provider text DEFAULT NULL, p_account text DEFAULT NULL, p_count boolean DEFAULT true,
+    p_plan jsonb DEFAULT NULL
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d  idem.decision := idem.accept_key(
            'reserved', p_tenant, p_operation, p_key, p_fingerprint, NULL, NULL, p_provider, p_account, p_key_ttl,
-           p_patience, p_refuse_after_expiry, p_may_create);
+           p_patience, p_refuse_after_expiry, p_may_create, p_plan);
 BEGIN
     IF p_count THEN
         PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, d);
@@ -164,7 +182,8 @@ CREATE FUNCTION idem.submit(
     p_intent uuid, p_tenant text, p_operation text, p_key text, p_params jsonb, p_label text,
     p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,
-    p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text
+    p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text, p_plan jsonb DEFAULT NULL,
+    p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL, p_refusal_holds boolean DEFAULT false
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE idem.idempotency_keys SET reserved = false
@@ -175,10 +194,13 @@ BEGIN
     END IF;
     PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
     PERFORM idem.refuse_far_time('p_patience', p_patience);
-    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, requested_at)
-    VALUES (p_intent, p_tenant, p_operation, p_key, p_provider, p_account, p_label, p_params, statement_timestamp());
+    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, plan,
+                              requested_at)
+    VALUES (p_intent, p_tenant, p_operation, p_key, CASE WHEN p_plan IS NULL THEN p_provider END,
+            CASE WHEN p_plan IS NULL THEN p_account END, p_label, p_params, p_plan, statement_timestamp());
     PERFORM idem.queue_call(p_intent, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method, p_path,
-                            p_headers, p_body, p_patience, p_replay_window, p_marks_start, p_traceparent);
+                            p_headers, p_body, p_patience, p_replay_window, p_marks_start, p_traceparent, p_plan,
+                            p_ordering_group, p_ordering_key, p_refusal_holds);
 END $$;
 
 -- The end of a key that this transaction reserved, without any call: a local operation, whose effect is what the caller
@@ -230,17 +252,18 @@ CREATE FUNCTION idem.accept_under_key(
     p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,
     p_key_ttl interval, p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text,
-    p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false
+    p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false, p_plan jsonb DEFAULT NULL,
+    p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL, p_refusal_holds boolean DEFAULT false
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d  idem.decision := idem.accept_key(
            'accepted', p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account,
-           p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create);
+           p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create, p_plan);
 BEGIN
     IF d.decision = 'accepted' THEN
-        PERFORM idem.queue_call(d.intent_id, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method,
-                                p_path, p_headers, p_body, p_patience, p_replay_window, p_marks_start, p_traceparent);
-        d.status := 'pending';
+        d.status := idem.queue_call(d.intent_id, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method,
+                                    p_path, p_headers, p_body, p_patience, p_replay_window, p_marks_start,
+                                    p_traceparent, p_plan, p_ordering_group, p_ordering_key, p_refusal_holds);
         d.due_in := 0;
     END IF;
     RETURN d;
@@ -252,13 +275,15 @@ CREATE FUNCTION idem.accept(
     p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,
     p_key_ttl interval, p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text,
-    p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false, p_count boolean DEFAULT true
+    p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false, p_count boolean DEFAULT true,
+    p_plan jsonb DEFAULT NULL, p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL,
+    p_refusal_holds boolean DEFAULT false
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d  idem.decision := idem.accept_under_key(
            p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account, p_origin,
            p_provider_key, p_method, p_path, p_headers, p_body, p_key_ttl, p_patience, p_replay_window, p_marks_start,
-           p_traceparent, p_may_create, p_refuse_after_expiry);
+           p_traceparent, p_may_create, p_refuse_after_expiry, p_plan, p_ordering_group, p_ordering_key, p_refusal_holds);
 BEGIN
     IF d.decision = 'accepted' THEN
         PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);

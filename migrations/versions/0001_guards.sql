@@ -56,6 +56,22 @@ CREATE TRIGGER key_keeps_its_terms BEFORE UPDATE ON idem.idempotency_keys FOR EA
 CREATE TRIGGER key_expires_in_its_time BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
     WHEN (NEW.state = 'expired' AND OLD.state <> 'expired' AND OLD.expires_at > statement_timestamp())
     EXECUTE FUNCTION idem.refuse_unless_owner('a key expires when expires_at has passed');
+
+-- A flow that is partly done goes on for as long as it takes, and its key with it.
+CREATE FUNCTION idem.refuse_expiry_of_open_flow() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM idem.intents i
+                WHERE i.id = NEW.intent_id AND i.recovery_point > 0 AND i.state <> 'completed') THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation',
+            MESSAGE = format('idem refuses to expire the key of intent %s', NEW.intent_id),
+            DETAIL  = 'One of its steps is done and another is open: its key expires after the last one.';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER key_of_open_flow_stays BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
+    WHEN (NEW.state = 'expired' AND OLD.state <> 'expired')
+    EXECUTE FUNCTION idem.refuse_expiry_of_open_flow();
 CREATE TRIGGER only_expired_keys_are_deleted BEFORE DELETE ON idem.idempotency_keys FOR EACH ROW
     WHEN (OLD.state <> 'expired')
     EXECUTE FUNCTION idem.refuse('only an expired key is deleted');
@@ -132,11 +148,14 @@ CREATE TRIGGER intent_keeps_its_identity BEFORE UPDATE ON idem.intents FOR EACH 
 CREATE TRIGGER completed_intent_stays BEFORE UPDATE ON idem.intents FOR EACH ROW
     WHEN (OLD.state = 'completed' AND
           (OLD.outcome, OLD.settled_at, OLD.provider_reference, OLD.result, OLD.interim, OLD.label, OLD.requested_at,
-           OLD.step, OLD.version, OLD.sent_as)
+           OLD.recovery_point, OLD.version, OLD.sent_as)
           IS DISTINCT FROM
           (NEW.outcome, NEW.settled_at, NEW.provider_reference, NEW.result, NEW.interim, NEW.label, NEW.requested_at,
-           NEW.step, NEW.version, NEW.sent_as))
+           NEW.recovery_point, NEW.version, NEW.sent_as))
     EXECUTE FUNCTION idem.refuse_unless_owner('what a completed intent came to stays');
+CREATE TRIGGER recovery_point_only_grows BEFORE UPDATE ON idem.intents FOR EACH ROW
+    WHEN (NEW.recovery_point < OLD.recovery_point)
+    EXECUTE FUNCTION idem.refuse('the recovery point of a flow only grows');
 CREATE TRIGGER intent_ends_now BEFORE UPDATE ON idem.intents FOR EACH ROW
     WHEN (OLD.settled_at IS NULL AND NEW.settled_at <> statement_timestamp())
     EXECUTE FUNCTION idem.refuse_unless_owner('the end of an intent has the time of the statement that writes it');

@@ -1,4 +1,5 @@
--- Events and the handlers that run for them: each handler of an event's operation, once, in the order of the intent.
+-- Events and the handlers that run for them: each handler of an event's operation that hears such events, once, in the
+-- order of the intent.
 --
 -- idem.handler_work has a row for each (handler, event) that is still to run. The statement that writes the event writes
 -- it, in the same transaction. So nothing is found by a cursor over ids: a transaction that commits late brings its work
@@ -17,12 +18,15 @@
 CREATE TABLE idem.event_handlers (
     name               text         COLLATE "C" PRIMARY KEY,
     operation          text         COLLATE "C" NOT NULL,
+    -- Which events it gets: those of an intent that settles, or (`step`) the end of each step of a flow.
+    hears              text         COLLATE "C" NOT NULL DEFAULT 'settled',
     registered_at      timestamptz  NOT NULL DEFAULT statement_timestamp(),
     seen_at            timestamptz  NOT NULL DEFAULT statement_timestamp(),
     backfill_after     xid8,
     backfilled_intent  uuid,
     backfilled_number  integer,
     CONSTRAINT handler_name_is_not_a_wildcard CHECK (name <> '*' AND name <> ''),
+    CONSTRAINT handler_hears_what_is_known CHECK (hears IN ('settled', 'step')),
     CONSTRAINT backfill_is_whole CHECK ((backfilled_intent IS NULL) = (backfilled_number IS NULL))
 );
 CREATE INDEX event_handlers_by_operation ON idem.event_handlers (operation);
@@ -66,7 +70,7 @@ BEGIN
     SELECT h.name, w.aggregateid, w.number, w.id
       FROM written w
       JOIN idem.intents i ON i.id = w.aggregateid
-      JOIN idem.event_handlers h ON h.operation = i.operation;
+      JOIN idem.event_handlers h ON h.operation = i.operation AND (h.hears = 'step') = (w.type = 'step');
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         INSERT INTO idem.handler_work (handler, intent_id, number, event_id)
         SELECT '*', w.aggregateid, w.number, w.id FROM written w;

@@ -9,13 +9,16 @@ CREATE TABLE idem.intents (
     idempotency_key     text        COLLATE "C" NOT NULL,
     state               text        COLLATE "C" NOT NULL DEFAULT 'in_progress',
     outcome             text        COLLATE "C",
-    step                smallint    NOT NULL DEFAULT 1,
+    -- Of a flow: the number of the last step whose end is in idem.steps; 0: none. The next one is open.
+    recovery_point      smallint    NOT NULL DEFAULT 0,
     version             integer     NOT NULL DEFAULT 1,
     provider            text        COLLATE "C",
     account             text        COLLATE "C",
     provider_reference  text        COLLATE "C",
     label               text,
     params              jsonb       NOT NULL,
+    -- Of a flow: all its steps, as they were when it was accepted (outbox/domain/plan.py). NULL: one call alone.
+    plan                jsonb,
     result              jsonb,
     -- What a client gets of an `awaiting` row, before the end of the object; gone when the row is.
     interim             jsonb,
@@ -27,6 +30,9 @@ CREATE TABLE idem.intents (
     -- As whom the call was sent that completed it (outbox.sent_as): what is found of it now shows that the same account
     -- answers.
     sent_as             bigint,
+    CONSTRAINT flow_has_no_call_of_its_own CHECK (plan IS NULL OR num_nonnulls(provider, account, provider_reference) = 0),
+    CONSTRAINT only_a_flow_has_a_recovery_point
+        CHECK (recovery_point BETWEEN 0 AND coalesce(jsonb_array_length(plan), 0)),
     CONSTRAINT intent_state_is_known CHECK (state IN ('in_progress', 'completed', 'failed_retryable', 'unknown')),
     CONSTRAINT intent_outcome_is_known CHECK (outcome IN ('succeeded', 'refused', 'cancelled', 'local')),
     CONSTRAINT completed_intent_says_how CHECK ((state = 'completed') = (outcome IS NOT NULL)),
@@ -73,7 +79,6 @@ CREATE TABLE idem.idempotency_keys (
     response_schema_version  integer,
     last_error_code          text,
     last_error_message       text,
-    recovery_point           smallint    NOT NULL DEFAULT 0,  -- reserved: no code writes it yet
     -- An expired key of this kind stays, and is refused for good.
     refuse_after_expiry      boolean     NOT NULL DEFAULT false,
     -- True between reserve and submit only, so only in the transaction that reserved: a trigger refuses to commit it.

@@ -30,12 +30,26 @@ CREATE FUNCTION idem.needs_operator(p_intent uuid) RETURNS boolean LANGUAGE sql 
     RETURN EXISTS (SELECT FROM idem.dead_letters l
                     WHERE l.intent_id = p_intent AND l.resolved_at IS NULL AND idem.blocks_retry(l.reason));
 
+-- Whether the definition of a flow still sends the open step of a row where it goes: no retry takes up what is not served.
+CREATE FUNCTION idem.serves_step(p_plan jsonb, p_name text, p_provider text, p_account text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+    RETURN EXISTS (SELECT FROM jsonb_array_elements(p_plan) AS e (step)
+                    WHERE (e.step ->> 'name', e.step ->> 'provider', e.step ->> 'account')
+                        = (p_name, p_provider, p_account));
+
 -- Whether a worker makes the call of an intent at rest, where its operation goes to this provider and account now (NULL: to
 -- none). Where none does, a retry is refused: its row would wait in a queue that no worker serves.
-CREATE FUNCTION idem.is_served(p_intent uuid, p_provider text, p_account text) RETURNS boolean LANGUAGE sql STABLE
+-- Of a flow (p_plan) it is the open step that must still go where it went.
+CREATE FUNCTION idem.is_served(p_intent uuid, p_provider text, p_account text, p_plan jsonb) RETURNS boolean
+LANGUAGE sql STABLE
     RETURN NOT EXISTS (SELECT FROM idem.outbox o
                         WHERE o.intent_id = p_intent AND o.status = 'held'
-                          AND (o.inline OR (o.provider, o.account) IS DISTINCT FROM (p_provider, p_account)));
+                          AND CASE WHEN o.inline THEN true
+                                   WHEN o.step_name IS NOT NULL
+                                       THEN p_plan IS NULL
+                                            OR NOT idem.serves_step(p_plan, o.step_name, o.provider, o.account)
+                                   ELSE p_plan IS NOT NULL
+                                        OR (o.provider, o.account) IS DISTINCT FROM (p_provider, p_account) END);
 
 -- What the committed row says. Reads only.
 CREATE FUNCTION idem.decide(k idem.idempotency_keys, p_fingerprint text) RETURNS idem.decision
@@ -174,7 +188,9 @@ BEGIN
     END IF;
     IF p_token IS NULL THEN
         UPDATE idem.outbox o
-           SET status = CASE WHEN NOT o.key_burned
+           SET status = CASE WHEN idem.is_blocked(o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number)
+                             THEN 'waiting'
+                             WHEN NOT o.key_burned
                               AND EXISTS (SELECT r.outbox_id FROM idem.requests r WHERE r.outbox_id = o.id
                                              AND r.generation = o.generation)
                              THEN 'pending' ELSE 'unfrozen' END,

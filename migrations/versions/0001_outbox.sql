@@ -30,6 +30,9 @@ CREATE TABLE idem.outbox (
     -- account, and one of the rules of the look-ups (docs/decisions/0040). NULL: not sent, or by code that is not idem's;
     -- the first look-up then decides.
     sent_as             bigint,
+    -- Its place among the open rows of its ordering key, taken under the key's lock, so that it is the order of the
+    -- commits (0001_order.sql). NULL with a key: it has no place, because an operator has taken it out.
+    ordering_number     bigint,
     claim_token         uuid,
     provider_key        uuid        NOT NULL,
     attempt             integer     NOT NULL DEFAULT 0,
@@ -51,6 +54,8 @@ CREATE TABLE idem.outbox (
     cancel_sent         boolean     NOT NULL DEFAULT false,
     -- An attempt ended with a 5xx of the provider, which may still carry it out.
     server_error        boolean     NOT NULL DEFAULT false,
+    -- A refusal of it holds its ordering key until an operator says that the others may go on (idem.order_holds).
+    refusal_holds       boolean     NOT NULL DEFAULT false,
     status              text        COLLATE "C" NOT NULL,
     -- So that a claim gives every tenant its turn; a trigger writes it.
     tenant_id           text        COLLATE "C" NOT NULL,
@@ -60,8 +65,10 @@ CREATE TABLE idem.outbox (
     origin              text        COLLATE "C" NOT NULL,
     claimed_by          text        COLLATE "C",
     provider_reference  text        COLLATE "C",
-    ordering_key        text        COLLATE "C",  -- reserved, like the status waiting: no code writes either yet
+    ordering_group      text        COLLATE "C",
+    ordering_key        text        COLLATE "C",
     traceparent         text,
+    step_name           text        COLLATE "C",  -- of a flow, as its intent's plan has it; NULL: one call alone
     CONSTRAINT outbox_status_is_known
         CHECK (status IN ('unfrozen', 'waiting', 'pending', 'claimed', 'unknown', 'awaiting', 'held')),
     CONSTRAINT claimed_row_has_claim CHECK (status <> 'claimed' OR claim_token IS NOT NULL),
@@ -75,11 +82,16 @@ CREATE TABLE idem.outbox (
         CHECK (first_sent_at IS NULL OR status IN ('claimed', 'unknown', 'awaiting')),
     CONSTRAINT redrive_waits_in_held CHECK (redrive_at IS NULL OR status = 'held'),
     CONSTRAINT waiting_row_has_order CHECK (status <> 'waiting' OR ordering_key IS NOT NULL),
+    CONSTRAINT order_is_whole
+        CHECK ((ordering_key IS NULL) = (ordering_group IS NULL)
+           AND (ordering_number IS NULL AND NOT refusal_holds OR ordering_key IS NOT NULL)),
     CONSTRAINT counters_do_not_go_below_zero
         CHECK (least(attempt, lookups, absences, failures, redrives, sweeps, replay_window) >= 0),
     CONSTRAINT burned_key_is_not_queued
-        CHECK (NOT key_burned OR status IN ('unfrozen', 'unknown', 'awaiting', 'held')),
+        CHECK (NOT key_burned OR status IN ('unfrozen', 'waiting', 'unknown', 'awaiting', 'held')),
     CONSTRAINT cancelled_key_is_burned CHECK (key_burned OR NOT cancel_sent),
+    CONSTRAINT step_of_a_flow_has_a_name
+        CHECK (CASE WHEN step_name IS NULL THEN step = 1 ELSE step >= 1 AND NOT inline END),
     CONSTRAINT row_times_are_in_range CHECK (
         greatest(available_at, start_before, status_since, claimed_at, claimed_until, started_at, first_sent_at,
                  imported_sent_at, quiet_after, redrive_at, doubted_since, denied_sent_at, scheduled_at)
@@ -110,9 +122,26 @@ CREATE INDEX outbox_sent_ahead ON idem.outbox ((greatest(
     WHERE greatest(
         nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),
         nullif(denied_sent_at, timestamptz '9999-01-01 00:00+00')) IS NOT NULL;
-CREATE INDEX outbox_order ON idem.outbox (ordering_key, id) WHERE ordering_key IS NOT NULL;
+-- What waits for what by an ordering key: the row before another one; the first that waits of each key (under a condition
+-- of its own, as below); what waits without a place; and the oldest that waits.
+CREATE INDEX outbox_order ON idem.outbox (tenant_id, ordering_group, ordering_key, ordering_number)
+    WHERE ordering_number IS NOT NULL;
+CREATE INDEX outbox_waiting ON idem.outbox (tenant_id, ordering_group, ordering_key, ordering_number)
+    WHERE status || '' = 'waiting';
+CREATE INDEX outbox_without_place ON idem.outbox (status_since, id)
+    WHERE ordering_key IS NOT NULL AND ordering_number IS NULL;
+CREATE INDEX outbox_waiting_longest ON idem.outbox (status_since) WHERE status = 'waiting';
 CREATE INDEX outbox_held ON idem.outbox (status_since, id) WHERE status = 'held';
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
+
+-- Rows of local steps, which a worker that knows the function takes by its step.
+CREATE INDEX outbox_local_steps ON idem.outbox (operation, step_name, available_at)
+    WHERE status = 'unfrozen' AND provider = 'local';
+-- Of flows, whose intents have no reference of their own: which open step an event is about; and the open steps by name,
+-- for people.
+CREATE INDEX outbox_steps_by_reference ON idem.outbox (provider_reference, provider, account)
+    WHERE step_name IS NOT NULL AND provider_reference IS NOT NULL;
+CREATE INDEX outbox_steps_by_name ON idem.outbox (step_name, intent_id) WHERE step_name IS NOT NULL;
 
 -- The claim in turns of tenants. Its condition is one that no plan can take for that of outbox_due: with a queue's
 -- statistics both are alike, and either read for the other costs a pass over all that waits.
@@ -174,9 +203,8 @@ CREATE TABLE idem.proofs (
     interim         jsonb,
     stored_at       timestamptz NOT NULL DEFAULT statement_timestamp(),
     CONSTRAINT proofs_outcome_check CHECK (outcome IN ('succeeded', 'interim', 'refused', 'pending', 'hint')),
-    CONSTRAINT final_proof_has_answer
-        CHECK (outcome IN ('pending', 'interim', 'hint')
-               OR num_nulls(answer_status, answer_headers, answer_body) = 0)
+    -- The end of a step that is not the last one has no answer.
+    CONSTRAINT answer_of_proof_is_whole CHECK (num_nulls(answer_status, answer_headers, answer_body) IN (0, 3))
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX proofs_by_row ON idem.proofs (outbox_id);
 CREATE INDEX proofs_by_age ON idem.proofs (stored_at);

@@ -9,7 +9,7 @@ CREATE TRIGGER outbox_row_begins_unsent BEFORE INSERT ON idem.outbox FOR EACH RO
           OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent)
     EXECUTE FUNCTION idem.refuse('an outbox row begins with nothing sent');
 CREATE TRIGGER local_row_is_inline BEFORE INSERT ON idem.outbox FOR EACH ROW
-    WHEN (NEW.provider = 'local' AND NOT NEW.inline)
+    WHEN (NEW.provider = 'local' AND NOT NEW.inline AND (NEW.step_name IS NULL OR NEW.status NOT IN ('unfrozen', 'waiting')))
     EXECUTE FUNCTION idem.refuse('an operation without a provider is completed by its caller: no worker may find it');
 
 -- Whose row a new one is, and that its intent is open: no second call is queued for what has its end.
@@ -22,6 +22,11 @@ BEGIN
       FROM idem.idempotency_keys k WHERE k.intent_id = NEW.intent_id LIMIT 1;
     IF NOT FOUND THEN
         SELECT i.tenant_id, i.state INTO NEW.tenant_id, state FROM idem.intents i WHERE i.id = NEW.intent_id;
+    END IF;
+    -- The key of a flow may have its answer before the last step: what counts is its intent.
+    IF NEW.step > 1 THEN
+        SELECT CASE WHEN i.state <> 'completed' THEN 'in_progress' ELSE i.state END INTO state
+          FROM idem.intents i WHERE i.id = NEW.intent_id;
     END IF;
     -- Where there is no intent, the foreign key refuses the row.
     NEW.tenant_id := coalesce(NEW.tenant_id, '');
@@ -38,15 +43,15 @@ CREATE TRIGGER outbox_row_is_of_an_open_intent BEFORE INSERT ON idem.outbox FOR 
     EXECUTE FUNCTION idem.require_open_intent();
 
 -- A row at rest that was never rendered goes back to be rendered; an inline row is taken up again by its caller alone.
--- What begins or ends in `waiting` is reserved: no code writes it yet.
+-- A follower waits before it is rendered: what may be rendered is next.
 CREATE TRIGGER outbox_transition_is_listed BEFORE UPDATE ON idem.outbox FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND ((OLD.status, NEW.status) NOT IN (
-        ('unfrozen', 'pending'), ('unfrozen', 'waiting'), ('unfrozen', 'held'), ('unfrozen', 'unknown'),
-        ('waiting', 'pending'), ('waiting', 'held'), ('waiting', 'awaiting'), ('waiting', 'unknown'),
+        ('unfrozen', 'pending'), ('unfrozen', 'held'), ('unfrozen', 'unknown'),
+        ('waiting', 'pending'), ('waiting', 'unfrozen'), ('waiting', 'held'), ('waiting', 'awaiting'), ('waiting', 'unknown'),
         ('pending', 'claimed'), ('pending', 'held'), ('pending', 'awaiting'), ('pending', 'unknown'),
         ('claimed', 'pending'), ('claimed', 'held'), ('claimed', 'unknown'), ('claimed', 'awaiting'),
         ('unknown', 'awaiting'), ('unknown', 'held'),
-        ('held', 'pending'), ('held', 'unfrozen'), ('held', 'claimed'), ('held', 'awaiting'), ('held', 'unknown'))
+        ('held', 'pending'), ('held', 'unfrozen'), ('held', 'waiting'), ('held', 'claimed'), ('held', 'awaiting'), ('held', 'unknown'))
         OR (OLD.status = 'held' AND NEW.status = 'claimed' AND NOT NEW.inline)))
     EXECUTE FUNCTION idem.refuse('this change of status is not listed');
 CREATE TRIGGER outbox_row_keeps_its_identity BEFORE UPDATE ON idem.outbox FOR EACH ROW
@@ -60,10 +65,13 @@ CREATE TRIGGER outbox_row_keeps_its_identity BEFORE UPDATE ON idem.outbox FOR EA
 CREATE TRIGGER outbox_row_keeps_its_terms BEFORE UPDATE ON idem.outbox FOR EACH ROW
     WHEN ((OLD.operation, OLD.inline, OLD.marks_start, OLD.replay_window, OLD.format_version)
           IS DISTINCT FROM (NEW.operation, NEW.inline, NEW.marks_start, NEW.replay_window, NEW.format_version)
+          OR OLD.step_name IS DISTINCT FROM NEW.step_name
           OR OLD.tenant_id <> NEW.tenant_id
+          OR (OLD.ordering_group, OLD.ordering_key, OLD.ordering_number, OLD.refusal_holds)
+             IS DISTINCT FROM (NEW.ordering_group, NEW.ordering_key, NEW.ordering_number, NEW.refusal_holds)
           OR OLD.imported_as IS NOT NULL AND OLD.imported_as IS DISTINCT FROM NEW.imported_as
           OR OLD.imported_sent_at IS NOT NULL AND OLD.imported_sent_at IS DISTINCT FROM NEW.imported_sent_at)
-    EXECUTE FUNCTION idem.refuse_unless_owner('an outbox row keeps its tenant, its operation and the terms of its call');
+    EXECUTE FUNCTION idem.refuse_unless_owner('an outbox row keeps its tenant, its operation, its order and the terms of its call');
 CREATE TRIGGER quiet_time_is_never_lowered BEFORE UPDATE ON idem.outbox FOR EACH ROW
     WHEN (OLD.quiet_after IS NOT NULL AND (NEW.quiet_after IS NULL OR NEW.quiet_after < OLD.quiet_after))
     EXECUTE FUNCTION idem.refuse('quiet_after is only raised');

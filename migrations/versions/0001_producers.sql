@@ -129,9 +129,39 @@ CREATE FUNCTION idem.card_data_at(p_params jsonb) RETURNS text LANGUAGE sql IMMU
                                                           THEN 'true' ELSE w.value END)) IS NOT NULL
      LIMIT 1);
 
--- Accept by SQL alone, in the caller's transaction: the request is rendered later, by a worker.
+-- The ordering key of a request (outbox/domain/ordering.py): of the field of the params at `p_path`, where the operation
+-- names one, else the given one; NULL: none. Raises what refuses params, and an error for a given key that is not usable.
+CREATE FUNCTION idem.ordering_key_of(p_params jsonb, p_path text[], p_given text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found  text := coalesce(p_params #>> p_path, CASE WHEN p_path IS NULL THEN p_given END);
+    place  text := '/' || array_to_string(ARRAY(SELECT replace(replace(p, '~', '~0'), '/', '~1')
+                                                  FROM unnest(p_path) WITH ORDINALITY AS u (p, n) ORDER BY n), '/');
+BEGIN
+    IF p_path IS NOT NULL AND (jsonb_typeof(p_params #> p_path) IN ('string', 'number')) IS NOT TRUE
+       OR jsonb_typeof(p_params #> p_path) = 'number' AND found !~ '^-?[0-9]+$'
+       OR p_path IS NOT NULL AND NOT length(found) BETWEEN 1 AND 255 THEN
+        PERFORM idem.refuse_params('the ordering key of this operation is a text of 1 to 255 characters or a whole '
+                                   'number', place);
+    ELSIF p_path IS NOT NULL AND p_given <> found THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the operation takes its ordering key from its params at %s, and another one was given; '
+                             'nothing was written', place),
+            HINT = 'Leave p_ordering_key out.';
+    ELSIF NOT length(found) BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('an ordering key has 1 to 255 characters, and this one has %s; nothing was written',
+                             length(found)),
+            HINT = 'Name what the order is of by its id, e.g. that of the customer.';
+    END IF;
+    RETURN found;
+END $$;
+
+-- Accept by SQL alone, in the caller's transaction: the request is rendered later, by a worker. With an ordering key the
+-- call waits for open transactions that have accepted something of the same key.
 CREATE FUNCTION idem.accept(
-    p_tenant text, p_operation text, p_key text, p_params json, p_notify boolean DEFAULT false
+    p_tenant text, p_operation text, p_key text, p_params json, p_notify boolean DEFAULT false,
+    p_ordering_key text DEFAULT NULL
 ) RETURNS idem.decision
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
@@ -143,6 +173,7 @@ DECLARE
     print      text;
     stored     text;
     patience   interval;
+    ordered    text := p_ordering_key;
 BEGIN
     IF coalesce(p_tenant, '') = '' OR p_params IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
@@ -162,7 +193,8 @@ BEGIN
     SELECT o.provider, o.account, s.* INTO known
       FROM idem.operations o, jsonb_to_record(o.settings) AS s (
                kind text, origin text, key_ttl float8, patience float8, refuse_after_expiry boolean,
-               fingerprint_without text[], replay_window integer, marks_start boolean, card_data text, max_bytes integer)
+               fingerprint_without text[], replay_window integer, marks_start boolean, card_data text, max_bytes integer,
+               plan jsonb, ordering_group text, ordering_key text[], refusal_holds boolean)
      WHERE o.name = p_operation;
     key := idem.parse_key(p_key);
     -- A key that is known is decided by what it was accepted under: what the operation would refuse now, or leave out of
@@ -191,6 +223,9 @@ BEGIN
         PERFORM idem.refuse_params(idem.card_data(params) || ', which must not be stored', idem.card_data_at(params),
                                    'Send the provider''s token for it.');
     END IF;
+    IF stored IS NULL THEN
+        ordered := idem.ordering_key_of(params, known.ordering_key, p_ordering_key);
+    END IF;
     print := idem.fingerprint_excluding(
         p_operation, params, canonical,
         CASE WHEN stored IS NULL THEN known.fingerprint_without ELSE idem.fingerprint_exclusions(stored) END);
@@ -198,7 +233,8 @@ BEGIN
     patience := make_interval(secs => coalesce(known.patience, 86400));
     d := idem.accept_key('accepted', p_tenant, p_operation, key, print, params, NULL,
                          CASE WHEN known.kind = 'provider' THEN known.provider END, known.account,
-                         make_interval(secs => known.key_ttl), patience, known.refuse_after_expiry, stored IS NULL);
+                         make_interval(secs => known.key_ttl), patience, known.refuse_after_expiry, stored IS NULL,
+                         known.plan);
     IF d.decision = 'failed_retryable' THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('intent %s is at rest: it is proven that nothing happened, and no worker would make its call, '
@@ -215,11 +251,11 @@ BEGIN
     PERFORM idem.count_decision(p_tenant, p_operation, print, d);
     d.fingerprint := NULL;
     IF d.decision = 'accepted' THEN
-        PERFORM idem.queue_call(d.intent_id, p_operation, known.provider, known.account, known.origin,
+        d.status := idem.queue_call(d.intent_id, p_operation, known.provider, known.account, known.origin,
                                 (SELECT idem.provider_key(i.secret, p_tenant, p_operation, key, 1, 1)
                                    FROM idem.installation i),
-                                NULL, NULL, NULL, NULL, patience, known.replay_window, known.marks_start, NULL);
-        d.status := 'unfrozen';
+                                NULL, NULL, NULL, NULL, patience, known.replay_window, known.marks_start, NULL, known.plan,
+                                known.ordering_group, ordered, known.refusal_holds);
         d.due_in := 0;
     END IF;
     IF d.decision IN ('accepted', 'retrying') AND p_notify THEN

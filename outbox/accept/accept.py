@@ -52,7 +52,8 @@ SELECT {DECIDED}
            make_interval(secs => CAST(:patience AS double precision)),
            CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text),
            CAST(:may_create AS boolean), CAST(:refuse_after_expiry AS boolean),
-           CAST(:count AS boolean)) AS d
+           CAST(:count AS boolean), CAST(:plan AS jsonb), CAST(:ordering_group AS text), CAST(:ordering_key AS text),
+           CAST(:refusal_holds AS boolean)) AS d
 """  # noqa: S608
 
 
@@ -72,11 +73,15 @@ def parameters(prepared: Prepared, *, may_create: bool = True, count: bool = Tru
     check_kind(operation)
     return {
         **wanted(prepared),
-        "method": prepared.request.method,
-        "path": prepared.request.path,
-        "headers": json.dumps(dict(prepared.request.headers)),
+        "method": None if prepared.request is None else prepared.request.method,
+        "path": None if prepared.request is None else prepared.request.path,
+        "headers": None if prepared.request is None else json.dumps(dict(prepared.request.headers)),
+        "plan": prepared.plan,
         "replay_window": int(contract.replay_window),
         "marks_start": contract.start_mark,
+        "ordering_group": None if prepared.ordering_key is None else operation.ordering_group or operation.name,
+        "ordering_key": prepared.ordering_key,
+        "refusal_holds": operation.on_head_refused == "hold",
         "may_create": may_create,
         "count": count,
     }
@@ -102,7 +107,7 @@ def wanted(prepared: Prepared) -> dict[str, Any]:
         "account": operation.account,
         "origin": prepared.provider.accounts[operation.account].origin,
         "provider_key": prepared.provider_key,
-        "body": prepared.request.body,
+        "body": None if prepared.request is None else prepared.request.body,
         "key_ttl": operation.key_ttl,
         "patience": operation.patience,
         "traceparent": prepared.traceparent,
@@ -120,7 +125,7 @@ def decision(row: Any) -> Decision | Limited:
     wait = max(MINIMUM_RETRY_AFTER, row.due_in or 0.0)
     match row.decision:
         case "accepted":
-            return Accepted(row.intent_id, moment(row.expires_at))
+            return Accepted(row.intent_id, moment(row.expires_at), row.status or "pending")
         case "retrying":
             return Retrying(row.intent_id, row.status)
         case "replay":
@@ -136,6 +141,9 @@ def decision(row: Any) -> Decision | Limited:
             if row.status == "claimed":
                 # Its lease is the latest end of a call, not the likely one.
                 wait = min(wait, CALLING)
+            elif row.status == "waiting":
+                # When those before it end is not known.
+                wait = max(wait, CALLING)
             return InProgress(row.intent_id, row.status, wait, row.provider_reference, interim)
         case "unknown":
             return Unknown(row.intent_id, wait, lease_over=row.status == "claimed")

@@ -80,7 +80,7 @@ SELECT {accept.DECIDED}
   FROM idem.reserve(
            CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
            interval '0', make_interval(secs => CAST(:patience AS double precision)), false, false,
-           CAST(:provider AS text), CAST(:account AS text), CAST(:count AS boolean)) AS d
+           CAST(:provider AS text), CAST(:account AS text), CAST(:count AS boolean), CAST(:served AS jsonb)) AS d
 """  # noqa: S608
 
 
@@ -103,7 +103,7 @@ async def recall_async(
     values = {
         "tenant": retry.tenant, "operation": retry.operation, "key": retry.key, "fingerprint": fingerprint,
         "patience": called.patience if called else 0.0, "provider": called.provider if called else None,
-        "account": called.account if called else None, "count": count,
+        "account": called.account if called else None, "count": count, "served": called.served if called else None,
     }  # fmt: skip
     found = await row(DECIDE, values)
     return None if found.decision == "limited" else Recalled(status_of(found), fingerprint)

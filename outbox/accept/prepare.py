@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from idem.outbox.domain import fingerprints, keys
+from idem.outbox.domain import fingerprints, keys, ordering
 from idem.outbox.domain.contract import FrozenRequest, ProviderRequest
 from idem.outbox.domain.decisions import Mismatch
 from idem.outbox.domain.operation import OperationSpec
+from idem.outbox.domain.plan import FlowPlan, PlannedStep
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers import tracing
 from idem.outbox.values import canonical, card_data
@@ -37,11 +38,15 @@ class Prepared:
     label: str | None
     provider: Provider
     provider_key: UUID
-    request: FrozenRequest
+    request: FrozenRequest | None
+    """None: a worker renders it."""
+    plan: str | None = None
+    """Of a flow: all its steps, as JSON."""
     traceparent: str | None = None
     query: str | None = None
     caller: str | None = None
     """The label of the token that it came with; None: it came from the tenant itself, by the library."""
+    ordering_key: str | None = None
 
     @property
     def params(self) -> Any:
@@ -77,12 +82,13 @@ def prepare(
     query: str | None = None,
     traceparent: str | None = None,
     caller: str | None = None,
+    ordering_key: str | None = None,
 ) -> Prepared:
     """Everything about one request. `key` has been parsed; `secret` is the installation's; `caller` is the label of the
-    token that it came with.
+    token that it came with; `ordering_key` is given with the request, where the operation names no field for it.
 
     Raises BodyInvalid (no exact JSON), ParamsInvalid (refused by the operation), Unrenderable (no provider request
-    can be made of it) and ConfigError (no such operation).
+    can be made of it) and ConfigError (no such operation, an ordering key that is not usable).
     """
     known = operations.get(operation)
     if known is None:
@@ -96,7 +102,9 @@ def prepare(
                 for place, what in found
             ]
         )
+    ordered = ordering.key_of(operation, params, known.ordering_key, ordering_key)
     provider = providers[known.provider]
+    first = known.steps[0] if known.steps else known
     owner = caller if known.key_owner == "label" else None
     provider_key = keys.provider_key(secret, tenant, operation, key, step=1, generation=1)
     return Prepared(
@@ -108,14 +116,42 @@ def prepare(
         label=known.label(params),
         provider=provider,
         provider_key=provider_key,
-        request=_frozen(known, provider, params, str(provider_key)),
+        request=_frozen(first, provider, params, str(provider_key)),
+        plan=json.dumps(planned(known, providers)) if known.steps else None,
         traceparent=tracing.valid(traceparent),
         query=query,
         caller=caller,
+        ordering_key=ordered,
     )
 
 
-def _frozen(operation: OperationSpec, provider: Provider, params: Any, provider_key: str) -> FrozenRequest:
+def planned(operation: OperationSpec, providers: Mapping[str, Provider]) -> list[dict[str, Any]]:
+    """The plan of a flow, as JSON: what `intents.plan` keeps of it."""
+    names = [each.step.name for each in operation.steps if each.step is not None]
+    made = []
+    for each in operation.steps:
+        step, provider = each.step, providers[each.provider]
+        assert step is not None
+        made.append(
+            PlannedStep(
+                name=step.name,
+                kind=step.kind,
+                provider=each.provider,
+                account=each.account,
+                origin=provider.accounts[each.account].origin,
+                replay_window=int(provider.contract.replay_window),
+                marks_start=provider.contract.start_mark,
+                on_refusal=step.on_refusal,
+                completes=step.completes,
+                undoes=None if step.undoes is None else names.index(step.undoes) + 1,
+            )
+        )
+    return FlowPlan(tuple(made)).written()
+
+
+def _frozen(operation: OperationSpec, provider: Provider, params: Any, provider_key: str) -> FrozenRequest | None:
+    if operation.step is not None and (operation.step.kind == "local" or operation.step.when is not None):
+        return None
     if operation.kind == "inline":
         # It is not sent: it says what was wanted, beside the key by which a proof finds the row.
         return FrozenRequest("INLINE", operation.name, {}, canonical.canonical(params))
@@ -124,7 +160,7 @@ def _frozen(operation: OperationSpec, provider: Provider, params: Any, provider_
 
 def _request(operation: OperationSpec, params: Any) -> ProviderRequest:
     try:
-        return operation.request(params)
+        return operation.request_of(params, {})
     except IdemError:
         raise
     except Exception as error:  # the operation's own code: its fault must not look like one of idem's

@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, text
 
+from idem.outbox.accept.prepare import planned
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
+from idem.outbox.values import json_pointer
 from idem.outbox.values.canonical import MAX_BYTES
 
 
@@ -101,7 +103,11 @@ def settings_of(operation: OperationSpec, providers: Mapping[str, Provider], *, 
         "replay_window": int(provider.contract.replay_window),
         "marks_start": provider.contract.start_mark,
         "card_data": operation.card_data,
+        "ordering_group": operation.ordering_group or operation.name,
+        "ordering_key": None if operation.ordering_key is None else list(json_pointer.parse(operation.ordering_key)),
+        "refusal_holds": operation.on_head_refused == "hold",
         "max_bytes": max_bytes,
+        **({"plan": planned(operation, providers)} if operation.steps else {}),
     }
 
 

@@ -21,7 +21,7 @@ ANOTHERS: Final = "Another program of your account used this key: its token has 
 
 SHOWN_STATUS: Final[Mapping[str, str]] = {
     "unfrozen": "queued",
-    "waiting": "queued",
+    "waiting": "waiting_for_order",
     "pending": "queued",
     "claimed": "calling",
     "unknown": "unknown",
@@ -54,8 +54,8 @@ class AnswerContext:
 def answer(asked: AnswerContext, decision: Status | decisions.Limited, *, repeated: bool) -> Answer:
     """The answer to a decision. `repeated`: this request was sent before. Raises ProblemError."""
     match decision:
-        case decisions.Accepted(intent) | decisions.Retrying(intent):
-            return accepted(asked, intent, "queued", SOON)
+        case decisions.Accepted(intent, _, status) | decisions.Retrying(intent, status):
+            return accepted(asked, intent, SHOWN_STATUS[status], SOON)
         case decisions.Replay(intent, stored, completed, expires):
             return _noted(asked, final(intent, stored, completed, expires, repeated=repeated))
         case decisions.InProgress(intent, "awaiting", wait, reference, interim) if intent is not None:

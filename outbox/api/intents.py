@@ -10,7 +10,10 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from idem.outbox.api.answers import SHOWN_STATUS
+from idem.outbox.domain import plan as plans
+from idem.outbox.domain.plan import FlowPlan
 from idem.outbox.domain.states import KeyState
+from idem.outbox.operator.step_view import steps_of
 from idem.outbox.values.json_bytes import encoded
 
 OLDEST: Final = UUID(int=0)
@@ -20,8 +23,9 @@ STATES: Final = sorted(str(state) for state in KeyState if state is not KeyState
 """What an intent can be: it outlives its key, so it is never expired."""
 
 INTENT = """
-SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
-       n.created_at, n.settled_at, n.interim, k.expires_at, k.response_status, k.response_headers, k.response_body
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, o.step_name, n.label, n.provider_reference,
+       n.created_at, n.settled_at, n.plan, o.step, n.interim, k.expires_at, k.response_status, k.response_headers,
+       k.response_body
   FROM idem.intents n
   LEFT JOIN idem.outbox o ON o.intent_id = n.id
   LEFT JOIN idem.idempotency_keys k
@@ -32,30 +36,58 @@ SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.lab
 
 
 async def intent(connection: AsyncConnection[Any], tenant: str, intent_id: UUID) -> dict[str, Any] | None:
-    """One intent with its answer or interim answer, and its timeline; None where this tenant has no such intent."""
+    """One intent with its answer or interim answer, the steps of a flow, and its timeline; None where this tenant has
+    no such intent."""
     cursor = connection.cursor(row_factory=dict_row)
     found = await (await cursor.execute(INTENT, {"intent": intent_id, "tenant": tenant})).fetchone()
     if found is None:
         return None
     answers = {"answer": _answer(found), "interim": found["interim"]}
-    return summary(found) | answers | {"timeline": await _timeline(connection, intent_id)}
+    flow = plans.plan(found["plan"])
+    steps = {} if flow is None else {"steps": await _steps(connection, intent_id, flow, found)}
+    return summary(found) | answers | steps | {"timeline": await _timeline(connection, intent_id, flow)}
 
 
-# What is ours alone stays here: holders, tokens, roles, and the words of operators.
-TIMELINE = """
-SELECT e.at, e.source, e.kind, e.outcome, e.to_state AS state, e.to_status AS status
-  FROM idem.evidence e WHERE e.intent_id = %(intent)s ORDER BY e.at, e.id
+STEPS = """
+SELECT s.step, s.outcome, s.provider_reference, s.ended_at
+  FROM idem.steps s WHERE s.intent_id = %(intent)s ORDER BY s.step
 """
 
 
-async def _timeline(connection: AsyncConnection[Any], intent_id: UUID) -> list[dict[str, Any]]:
+async def _steps(
+    connection: AsyncConnection[Any], intent_id: UUID, flow: FlowPlan, found: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Of a flow: its steps, without what is ours alone."""
+    cursor = connection.cursor(row_factory=dict_row)
+    ended = await (await cursor.execute(STEPS, {"intent": intent_id})).fetchall()
+    shown = ("name", "state", "outcome", "provider_reference", "undoes")
+    return [
+        {name: step[name] for name in shown} | {"ended_at": _time(step["ended_at"])}
+        for step in steps_of(flow, ended, None if found["step"] is None else found)
+    ]
+
+
+# What is ours alone stays here: holders, tokens, roles, and the words of operators. A step begins in the statement in
+# which the one before it ends, and is shown after that.
+TIMELINE = """
+SELECT e.at, e.source, e.kind, e.outcome, e.to_state AS state, e.to_status AS status, e.step
+  FROM idem.evidence e WHERE e.intent_id = %(intent)s ORDER BY e.at, e.kind = 'begun', e.id
+"""
+
+
+async def _timeline(connection: AsyncConnection[Any], intent_id: UUID, flow: FlowPlan | None) -> list[dict[str, Any]]:
     cursor = connection.cursor(row_factory=dict_row)
     rows = await (await cursor.execute(TIMELINE, {"intent": intent_id})).fetchall()
-    return [row | {"at": _time(row["at"]), "status": SHOWN_STATUS.get(row["status"])} for row in rows]
+    lines = []
+    for row in rows:
+        number = row.pop("step")
+        step = {} if flow is None else {"step": None if number is None else flow.step(number).name}
+        lines.append(row | {"at": _time(row["at"]), "status": SHOWN_STATUS.get(row["status"])} | step)
+    return lines
 
 
-LISTED = """n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
-       n.created_at, n.settled_at, k.expires_at
+LISTED = """n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, o.step_name, n.label,
+       n.provider_reference, n.created_at, n.settled_at, k.expires_at
   FROM idem.intents n
   LEFT JOIN idem.outbox o ON o.intent_id = n.id
   LEFT JOIN idem.idempotency_keys k
@@ -144,6 +176,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
         "state": row["state"],
         "outcome": row["outcome"],
         "status": SHOWN_STATUS.get(row["status"]),
+        **({} if row["step_name"] is None else {"step": row["step_name"]}),
         "label": row["label"],
         "provider_reference": row["provider_reference"],
         "created_at": _time(row["created_at"]),

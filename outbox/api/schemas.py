@@ -56,8 +56,19 @@ class AcceptedBody(TypedDict):
     interim: NotRequired[Interim]
 
 
+class StepBody(TypedDict):
+    """A step of an intent whose operation has several calls."""
+
+    name: str
+    state: Literal["ended", "open", "planned"]
+    outcome: Literal["succeeded", "refused", "skipped", "cancelled"] | None
+    provider_reference: str | None
+    undoes: Annotated[str | None, Field(description="Of a step that undoes an earlier one: the name of that one.")]
+    ended_at: datetime | None
+
+
 class IntentBody(TypedDict):
-    """What idem knows about an intent; a list leaves the answer and the timeline out."""
+    """What idem knows about an intent; a list leaves the answer, the steps and the timeline out."""
 
     id: UUID
     operation: str
@@ -65,6 +76,7 @@ class IntentBody(TypedDict):
     state: Annotated[str, Field(json_schema_extra={"enum": STATES})]
     outcome: NotRequired[str | None]
     status: NotRequired[str | None]
+    step: NotRequired[Annotated[str, Field(description="Of an operation of several calls: the step that is open.")]]
     label: NotRequired[str | None]
     provider_reference: NotRequired[str | None]
     created_at: datetime
@@ -72,6 +84,9 @@ class IntentBody(TypedDict):
     expires_at: NotRequired[datetime | None]
     answer: NotRequired[dict[str, Any] | None]
     interim: NotRequired[Interim]
+    steps: NotRequired[
+        Annotated[list[StepBody], Field(description="Of an operation of several calls, each with what it came to.")]
+    ]
     timeline: NotRequired[list[dict[str, Any]]]
 
 
@@ -91,7 +106,7 @@ class CancelledBody(TypedDict):
 
 
 # In the description a body has the name of what it shows.
-for _body in (ProblemBody, AcceptedBody, IntentBody, PageBody, CancelledBody):
+for _body in (ProblemBody, AcceptedBody, StepBody, IntentBody, PageBody, CancelledBody):
     _body.__name__ = _body.__qualname__ = _body.__name__.removesuffix("Body")
 _, _schemas = TypeAdapter.json_schemas(
     [(each, "serialization", TypeAdapter(each)) for each in (ProblemBody, AcceptedBody, PageBody, CancelledBody)],

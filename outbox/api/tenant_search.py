@@ -47,6 +47,20 @@ SELECT ARRAY(SELECT l.id FROM looked l
 
 
 BY_REFERENCE = _by("m.provider_reference", "m.provider_reference", "%(reference)s")
+# Of flows the steps have the references: those that have ended, and the open one.
+BY_REFERENCE_OF_STEP = f"""
+WITH looked AS MATERIALIZED (
+    (SELECT s.intent_id AS id FROM idem.steps s WHERE s.provider_reference = %(reference)s LIMIT %(scanned)s)
+    UNION
+    (SELECT o.intent_id FROM idem.outbox o
+      WHERE o.step_name IS NOT NULL AND o.provider_reference = %(reference)s LIMIT %(scanned)s)
+)
+SELECT ARRAY(SELECT m.id FROM idem.intents m
+              WHERE m.id IN (SELECT l.id FROM looked l) AND m.tenant_id = %(tenant)s
+                AND m.id >= %(low)s::uuid AND m.id < %(before)s{_filters("m")}
+              ORDER BY m.id DESC LIMIT %(limit)s) AS ids,
+       NULL::uuid AS stopped_at
+"""  # noqa: S608
 BY_LABEL = _by("m.label", "left(m.label, 200)", "left(%(label)s::text, 200)")
 # A provider key belongs to one call, earlier generations included; a producer may write the same one again.
 BY_PROVIDER_KEY = f"""
@@ -57,7 +71,11 @@ SELECT ARRAY(SELECT m.id FROM idem.intents m
               WHERE m.id IN (SELECT l.id FROM looked l) AND m.tenant_id = %(tenant)s
                 AND m.id >= %(low)s::uuid AND m.id < %(before)s
                 AND CASE WHEN %(reference)s::text IS NULL THEN true
-                         ELSE coalesce(m.provider_reference = %(reference)s, false) END{_filters("m")}
+                         ELSE coalesce(m.provider_reference = %(reference)s, false)
+                              OR m.plan IS NOT NULL AND EXISTS (
+                                     SELECT FROM idem.steps s
+                                      WHERE s.intent_id = m.id AND s.provider_reference = %(reference)s)
+                    END{_filters("m")}
               ORDER BY m.id DESC LIMIT %(limit)s) AS ids,
        NULL::uuid AS stopped_at
 """  # noqa: S608
@@ -103,6 +121,11 @@ async def intents(
         query = BY_PROVIDER_KEY
     [looked] = await (await cursor.execute(query, parameters)).fetchall()
     ids, stopped_at = looked["ids"], looked["stopped_at"]
+    if query is BY_REFERENCE:
+        [of_steps] = await (await cursor.execute(BY_REFERENCE_OF_STEP, parameters)).fetchall()
+        # What lies below the point where this page has stopped is on a later one.
+        floor = stopped_at or ledger.OLDEST
+        ids = sorted({*ids, *(each for each in of_steps["ids"] if each >= floor)}, reverse=True)[:limit]
     if len(ids) == limit:
         stopped_at = ids[-1]
     found = await (await cursor.execute(FOUND, {"ids": ids})).fetchall()

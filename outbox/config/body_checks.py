@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from idem.outbox.config.call_settings import CallSettings
 from idem.outbox.config.findings import Findings
-from idem.outbox.config.operation_settings import IN_REQUEST, OperationSettings
+from idem.outbox.config.operation_settings import OperationTable
 from idem.outbox.config.provider_settings import ProviderSettings
+from idem.outbox.config.source import SettingPath
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.providers import path_patterns, template
 from idem.outbox.providers.body_encoding import encoded
 from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.template import KEY, Hole, Template, Text
+from idem.outbox.providers.template import KEY, Hole, Text
 from idem.outbox.values.errors import Unrenderable
 from idem.outbox.values.json_pointer import MISSING
 
@@ -23,37 +25,41 @@ def check_bodies(
     findings: Findings,
     environment: str,
     providers: Mapping[str, ProviderSettings],
-    operations: Mapping[str, OperationSettings],
+    operations: Mapping[str, OperationTable],
 ) -> None:
     """Cancels that could not be sent, and operations whose every call would end unrenderable: by the encoding, the key
     in the body, or the tag."""
     for name, each in providers.items():
         _check_cancel(findings, name, each)
     for name, operation in operations.items():
-        provider = providers.get(operation.provider)
-        if provider is None or provider.kind == "send":
-            continue
-        body = None if operation.body is None else Template.compile(operation.body, IN_REQUEST).node
-        request = ProviderRequest(
-            operation.method, _path(operation, "x"), None if body is None else _constant(body, MISSING)
+        for at, call in operation.calls:
+            provider = providers.get(call.provider)
+            if provider is not None and provider.kind != "send":
+                _check_body(findings, ("operations", name, *at, "body"), call, provider, environment)
+
+
+def _check_body(
+    findings: Findings, loc: SettingPath, call: CallSettings, provider: ProviderSettings, environment: str
+) -> None:
+    body = None if call.body_template is None else call.body_template.node
+    request = ProviderRequest(call.method, _path(call, "x"), None if body is None else _constant(body, MISSING))
+    try:
+        HttpProvider(
+            contract=replace(provider.contract(call.provider), deployment=environment),
+            accounts={},
+            encoding=provider.encoding,
+            tag=None if provider.deployment_tag is None else _sure(provider.deployment_tag, call),
+        ).freeze(request, SAMPLE_KEY)
+        # Once more for the names of members whose values only a call knows.
+        if body is not None:
+            encoded(template.fill(_constant(body, {}), SAMPLE_KEY), provider.encoding)
+    except Unrenderable as error:
+        findings.error(
+            loc,
+            str(error),
+            f"No call of this operation could be made: correct it, or encoding, key or deployment_tag of provider "
+            f"{call.provider}",
         )
-        try:
-            HttpProvider(
-                contract=replace(provider.contract(operation.provider), deployment=environment),
-                accounts={},
-                encoding=provider.encoding,
-                tag=None if provider.deployment_tag is None else _sure(provider.deployment_tag, operation),
-            ).freeze(request, SAMPLE_KEY)
-            # Once more for the names of members whose values only a call knows.
-            if body is not None:
-                encoded(template.fill(_constant(body, {}), SAMPLE_KEY), provider.encoding)
-        except Unrenderable as error:
-            findings.error(
-                ("operations", name, "body"),
-                str(error),
-                f"No call of this operation could be made: correct it, or encoding, key or deployment_tag of provider "
-                f"{operation.provider}",
-            )
 
 
 def _check_cancel(findings: Findings, name: str, provider: ProviderSettings) -> None:
@@ -67,15 +73,14 @@ def _check_cancel(findings: Findings, name: str, provider: ProviderSettings) -> 
         )
 
 
-def _sure(tag: DeploymentTag, operation: OperationSettings) -> DeploymentTag | None:
+def _sure(tag: DeploymentTag, call: CallSettings) -> DeploymentTag | None:
     """The tag, if it belongs into this body for every value of the places in the path."""
     words = {"x", *(word for pattern in tag.not_in for word in path_patterns.split(pattern.removeprefix("!")))}
-    return tag if all(tag.belongs(_path(operation, word)) for word in words) else None
+    return tag if all(tag.belongs(_path(call, word)) for word in words) else None
 
 
-def _path(operation: OperationSettings, word: str) -> str:
-    text = template.compile_text(operation.path, IN_REQUEST)
-    return "".join(word if isinstance(part, Hole) else part for part in text)
+def _path(call: CallSettings, word: str) -> str:
+    return "".join(word if isinstance(part, Hole) else part for part in call.path_text)
 
 
 def _constant(node: Any, place: Any) -> Any:

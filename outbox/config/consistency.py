@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
+from idem.outbox.config.call_settings import CallSettings
 from idem.outbox.config.findings import Findings
-from idem.outbox.config.operation_settings import OperationSettings
+from idem.outbox.config.flow_settings import FlowSettings
+from idem.outbox.config.operation_settings import OperationTable
+from idem.outbox.config.place_checks import check_params, check_places, check_steps
 from idem.outbox.config.provider_checks import (
     check_accounts,
     check_asking,
@@ -16,6 +19,7 @@ from idem.outbox.config.provider_checks import (
 )
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.settings import InstallationSettings
+from idem.outbox.config.source import SettingPath
 from idem.outbox.domain.completion import completes_when
 from idem.outbox.domain.contract import LOCAL, Contract
 from idem.outbox.providers import contract_checks
@@ -70,107 +74,112 @@ def check_provider(
 def check_operation(
     findings: Findings,
     name: str,
-    settings: OperationSettings,
+    settings: OperationTable,
     providers: Mapping[str, ProviderSettings],
     written: Any,
-) -> str | None:
-    """The account that the operation uses. `written` are the providers of the file, the broken ones too."""
+) -> tuple[str, ...] | None:
+    """The accounts that its calls use, in their order; None: not every one is known. `written` are the providers of the
+    file, the broken ones too."""
     loc = ("operations", name)
-    _check_params(findings, name, settings)
-    provider = providers.get(settings.provider)
+    check_params(findings, loc, settings.params)
+    if isinstance(settings, FlowSettings):
+        check_steps(findings, loc, settings, providers)
+    interim = None if settings.answer.interim is None or _is_told(settings, providers) else (*loc, "answer", "interim")
+    accounts = []
+    for at, call in settings.calls:
+        check_places(findings, (*loc, *at), call, settings.params)
+        accounts.append(check_call(findings, (*loc, *at), call, providers, written, interim=interim))
+        interim = None
+    known = tuple(account for account in accounts if account is not None)
+    return known if len(known) == len(accounts) else None
+
+
+def check_call(
+    findings: Findings,
+    loc: SettingPath,
+    call: CallSettings,
+    providers: Mapping[str, ProviderSettings],
+    written: Any,
+    *,
+    interim: SettingPath | None = None,
+) -> str | None:
+    """The account that a call uses. `loc`: where it stands; `interim`: where the operation's interim answer stands, if
+    none of its calls tells it."""
+    provider = providers.get(call.provider)
     if provider is None:
-        if settings.provider not in written:
+        if call.provider not in written:
             findings.error(
                 (*loc, "provider"),
-                f"there is no provider {settings.provider!r}",
-                nearest(settings.provider, list(written)),
+                f"there is no provider {call.provider!r}",
+                nearest(call.provider, list(written)),
             )
         return None
-    _check_key_use(findings, name, settings, provider)
-    _check_completion(findings, name, settings, provider)
-    check_headers(findings, name, settings, provider)
-    check_segments(findings, name, settings, provider)
-    if settings.account is not None:
-        if settings.account not in provider.accounts:
+    _check_key_use(findings, loc, call, provider)
+    _check_completion(findings, loc, call, provider, interim)
+    check_headers(findings, loc, call, provider)
+    check_segments(findings, loc, call, provider)
+    if call.account is not None:
+        if call.account not in provider.accounts:
             findings.error(
                 (*loc, "account"),
-                f"provider {settings.provider} has no account {settings.account!r}",
-                nearest(settings.account, list(provider.accounts)),
+                f"provider {call.provider} has no account {call.account!r}",
+                nearest(call.account, list(provider.accounts)),
             )
-        return settings.account
+        return call.account
     if len(provider.accounts) > 1:
         findings.error(
             (*loc, "account"),
-            f"provider {settings.provider} has several accounts",
+            f"provider {call.provider} has several accounts",
             f"Name one of {', '.join(sorted(provider.accounts))}",
         )
     return next(iter(provider.accounts), None)
 
 
-def _check_params(findings: Findings, name: str, settings: OperationSettings) -> None:
-    loc = ("operations", name)
-    properties = settings.params.get("properties")
-    if not settings.params:
-        findings.warn(
-            (*loc, "params"),
-            "any params are accepted, and what cannot be rendered or is refused there becomes a dead letter",
-            "Write a JSON Schema",
-        )
-    if not isinstance(properties, dict):
-        return
-    required = settings.params.get("required", [])
-    for where, hole in settings.holes():
-        first = hole.path[0]
-        if hole.path == KEY:
-            continue
-        at = (*loc, *where.split(".", 1))
-        if first not in properties:
-            if settings.params.get("additionalProperties") is False:
-                findings.error(
-                    at,
-                    f"{{{hole.name}}} is not a param of the schema",
-                    nearest(first, [str(known) for known in properties]),
-                )
-        elif first not in required and not hole.optional:
-            findings.warn(
-                at,
-                f"{{{hole.name}}} may be missing, and the request could not be rendered",
-                f"Add {first} to params.required, or write {{{hole.name}?}}",
-            )
-
-
-def _check_key_use(findings: Findings, name: str, settings: OperationSettings, provider: ProviderSettings) -> None:
+def _check_key_use(findings: Findings, loc: SettingPath, call: CallSettings, provider: ProviderSettings) -> None:
     tagged = provider.deployment_tag is not None and provider.deployment_tag.key_at is not None
-    uses_key = tagged or any(hole.path == KEY for _, hole in settings.holes())
+    uses_key = tagged or any(hole.path == KEY for _, hole in call.holes())
     lookup, carried = provider.lookup, provider.key.carrier != "none"
     by = "by_reference" if lookup.by_reference is not None else "by_key" if lookup.by_key and not carried else None
     if by is not None and not uses_key:
         findings.error(
-            ("operations", name, "body"),
-            f"provider {settings.provider} is asked {by.replace('_', ' ')}, but the request does not carry the key: "
+            (*loc, "body"),
+            f"provider {call.provider} is asked {by.replace('_', ' ')}, but the request does not carry the key: "
             "every look-up would find nothing, and the call would be made again",
             'Put the key where the look-up finds it, as reference = "{idem.key}"',
         )
 
 
-def _check_completion(findings: Findings, name: str, settings: OperationSettings, provider: ProviderSettings) -> None:
-    loc, said = ("operations", name), provider.says()
-    contract = provider.contract(settings.provider)
-    opens = said & {Says.ANSWER, Says.PENDING}
+OPEN: Final = frozenset({Says.ANSWER, Says.PENDING})
+
+
+def _is_told(settings: OperationTable, providers: Mapping[str, ProviderSettings]) -> bool:
+    """Whether a client may get the interim answer of an operation."""
+    known = [(call, providers[call.provider]) for _, call in settings.calls if call.provider in providers]
+    return any(
+        provider.says() & OPEN and completes_when(call.completes_when, provider.contract(call.provider)) == "final"
+        for call, provider in known
+    )
+
+
+def _check_completion(
+    findings: Findings, loc: SettingPath, call: CallSettings, provider: ProviderSettings, interim: SettingPath | None
+) -> None:
+    opens = provider.says() & OPEN
+    contract = provider.contract(call.provider)
     if not opens:
-        if settings.completes_when == "exists" or settings.answer.interim is not None:
+        if call.completes_when == "exists" or interim is not None:
             findings.warn(
-                (*loc, "completes_when") if settings.completes_when == "exists" else (*loc, "answer", "interim"),
-                f"no rule of provider {settings.provider} says answer or pending, so nothing of it is ever open: each "
+                (*loc, "completes_when") if call.completes_when == "exists" else interim or loc,
+                f"no rule of provider {call.provider} says answer or pending, so nothing of it is ever open: each "
                 "answer is an end, and this changes nothing",
                 'Leave it out, or add the rule that is missing, as says = "pending"',
             )
         return
     words = " or ".join(sorted(opens))
-    if completes_when(settings.completes_when, contract) == "exists":
-        if settings.answer.interim is not None:
+    if completes_when(call.completes_when, contract) == "exists":
+        if interim is not None:
             findings.warn(
-                (*loc, "answer", "interim"),
+                interim,
                 "it is never told: the key is complete as soon as the provider has the object, and its client gets "
                 "answer.succeeded",
                 'Put what the client needs next into answer.succeeded, or say completes_when = "final"',
@@ -179,7 +188,7 @@ def _check_completion(findings: Findings, name: str, settings: OperationSettings
             findings.warn(
                 (*loc, "completes_when"),
                 f"the key is complete when the provider says {words}, and nobody asks after that; what becomes of "
-                f"the object would come as an event (a later_fact), but provider {settings.provider} has no webhook",
+                f"the object would come as an event (a later_fact), but provider {call.provider} has no webhook",
                 'Set up its webhook, or say completes_when = "final", so that the end is awaited',
             )
         return
@@ -197,7 +206,7 @@ def check_together(
     findings: Findings,
     settings: InstallationSettings,
     providers: Mapping[str, ProviderSettings],
-    operations: Mapping[str, OperationSettings],
+    operations: Mapping[str, OperationTable],
     written: Any,
 ) -> None:
     """What installation, providers and operations contradict each other in.
@@ -208,25 +217,32 @@ def check_together(
     if not written and not (settings.app and findings.errors):
         findings.warn(("operations",), "there is no operation", "Write one, or define it in Python")
     for name, operation in operations.items():
-        provider = providers.get(operation.provider)
-        if provider is None:
-            continue
-        contract: Contract = provider.contract(operation.provider)
-        remembered = operation.key_ttl + settings.sweeper.tombstone_ttl
-        memory = max(contract.key.retention, contract.retention_max or 0.0)
-        if contract.key.carrier != "none" and remembered < memory:
-            # Afterwards the same request is new here, under the same derived provider key: the provider would answer
-            # with what it did the first time (hazard 59).
-            findings.add(
-                "error",
-                ("operations", name, "key_ttl"),
-                f"key and tombstone live for {text(remembered)}, less than the provider's memory of {text(memory)}",
-                "Make key_ttl or sweeper.tombstone_ttl longer",
-            )
+        for provider in dict.fromkeys(call.provider for _, call in operation.calls if call.provider in providers):
+            check_memory(findings, ("operations", name), operation, providers[provider].contract(provider), settings)
         reach = operation.give_up_after if operation.start_within is None else operation.start_within
-        if reach > operation.key_ttl:
+        if reach > operation.key_ttl and any(call.provider in providers for _, call in operation.calls):
             findings.warn(
                 ("operations", name, "key_ttl"),
                 f"a call may begin for {text(reach)}, longer than its key is kept at rest",
                 "Make key_ttl at least as long",
             )
+
+
+def check_memory(
+    findings: Findings,
+    loc: SettingPath,
+    operation: OperationTable,
+    contract: Contract,
+    installation: InstallationSettings,
+) -> None:
+    """A provider that remembers a key for longer than idem does."""
+    remembered = operation.key_ttl + installation.sweeper.tombstone_ttl
+    memory = max(contract.key.retention, contract.retention_max or 0.0)
+    if contract.key.carrier != "none" and remembered < memory:
+        # Afterwards the same request is new here, under the same derived provider key: the provider would answer
+        # with what it did the first time (hazard 59).
+        findings.error(
+            (*loc, "key_ttl"),
+            f"key and tombstone live for {text(remembered)}, less than the provider's memory of {text(memory)}",
+            "Make key_ttl or sweeper.tombstone_ttl longer",
+        )

@@ -3,18 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from idem.outbox.config.operation_settings import (
-    IN_ANSWER,
-    IN_INTERIM,
-    IN_REQUEST,
-    AnswerTemplate,
-    InterimTemplate,
-    OperationSettings,
-)
+from idem.outbox.config.call_settings import CallSettings
+from idem.outbox.config.operation_settings import AnswerTemplate, InterimTemplate, OperationSettings, OperationTable
 from idem.outbox.config.params_validation import validator
 from idem.outbox.domain.completion import completes_when
 from idem.outbox.domain.contract import Contract, ProviderRequest
-from idem.outbox.domain.operation import Answer, FinalOutcome, OperationSpec
+from idem.outbox.domain.operation import Answer, FinalOutcome, OperationSpec, Results
 from idem.outbox.domain.outcomes import Pending, Succeeded
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
 from idem.outbox.providers import template
@@ -33,7 +27,8 @@ LABEL_LENGTH: Final = 200
 
 OF_THE_OPERATION: Final = (
     "after_expiry", "answer_ttl", "answer_version", "card_data", "give_up_after", "key_owner", "key_ttl",
-    "max_redrives", "redrive", "retry", "start_within", "while_running",
+    "max_redrives", "on_head_refused", "ordering_group", "ordering_key", "redrive", "retry", "start_within",
+    "while_running",
 )  # fmt: skip
 """Settings that the operation has under the same name."""
 
@@ -47,8 +42,16 @@ def build(
         name=name,
         provider=settings.provider,
         account=account,
+        request=requesting(settings, encoding),
+        completes_when=completes_when(settings.completes_when, contract),
+        **shared(settings),
+    )
+
+
+def shared(settings: OperationTable) -> dict[str, Any]:
+    """What an operation has beside its calls, as parts of an `OperationSpec`."""
+    return dict(
         validate=validator(settings.params),
-        request=_request(settings, encoding),
         answer=_answer(settings),
         **{setting: getattr(settings, setting) for setting in OF_THE_OPERATION},
         fingerprint_without=tuple(settings.fingerprint_without),
@@ -58,15 +61,13 @@ def build(
             for template, status in ((settings.answer.succeeded, 201), (settings.answer.refused, REFUSED.status))
         ),
         label=_label(settings.label),
-        completes_when=completes_when(settings.completes_when, contract),
         interim=_interim(settings.answer.interim),
     )
 
 
-def _request(settings: OperationSettings, encoding: Encoding) -> Callable[[Any], ProviderRequest]:
-    path = template.compile_text(settings.path, IN_REQUEST)
-    headers = {name: template.compile_text(text, IN_REQUEST) for name, text in settings.headers.items()}
-    body = None if settings.body is None else Template.compile(settings.body, IN_REQUEST)
+def requesting(settings: CallSettings, encoding: Encoding) -> Callable[[Any], ProviderRequest]:
+    """Makes the request of a call from what its places name. It raises Unrenderable."""
+    path, headers, body = settings.path_text, settings.header_texts, settings.body_template
     names = _outer_names(body) if encoding == "form" else []
 
     def request(params: Any) -> ProviderRequest:
@@ -96,7 +97,7 @@ def _check_name(hole: Hole, params: Any) -> None:
     value = json_pointer.resolve(params, hole.path)
     if isinstance(value, str) and ("[" in value or "]" in value):
         raise Unrenderable(
-            f"the param {hole.name} has a bracket, which a form cannot tell from its own, and is in a member's name"
+            f"{hole.what} has a bracket, which a form cannot tell from its own, and is in a member's name"
         )
 
 
@@ -115,7 +116,7 @@ def _label(text: str | None) -> Callable[[Any], str | None]:
     return label
 
 
-def _answer(settings: OperationSettings) -> Callable[[FinalOutcome, str], Answer]:
+def _answer(settings: OperationTable) -> Callable[[FinalOutcome, str], Answer]:
     succeeded = _rendering(settings.answer.succeeded) or _succeeded
     refused = _rendering(settings.answer.refused) or _refused
 
@@ -128,7 +129,7 @@ def _answer(settings: OperationSettings) -> Callable[[FinalOutcome, str], Answer
 def _rendering(settings: AnswerTemplate | None) -> Callable[[FinalOutcome, str], Answer] | None:
     if settings is None:
         return None
-    body = Template.compile(settings.body, IN_ANSWER)
+    body = Template.compile(settings.body, settings.OURS)
     headers = {"content-type": JSON, **{name.lower(): value for name, value in settings.headers.items()}}
 
     def render(outcome: FinalOutcome, intent: str) -> Answer:
@@ -137,6 +138,7 @@ def _rendering(settings: AnswerTemplate | None) -> Callable[[FinalOutcome, str],
             "reference": outcome.reference,
             "status": outcome.status,
             "state": "completed",
+            "steps": results(outcome.steps),
         }
         scope = {**storable.fields(outcome.fields), template.OURS: ours}
         return Answer(settings.status, encoded(body.render(scope)), headers)
@@ -144,10 +146,23 @@ def _rendering(settings: AnswerTemplate | None) -> Callable[[FinalOutcome, str],
     return render
 
 
+def results(ends: Results) -> dict[str, Any]:
+    """What templates may use of the ends of steps, by their names."""
+    return {
+        name: {
+            "outcome": end.outcome,
+            "reference": end.reference,
+            "status": end.status,
+            "fields": storable.fields(end.fields),
+        }
+        for name, end in ends.items()
+    }
+
+
 def _interim(settings: InterimTemplate | None) -> Callable[[Pending], Any] | None:
     if settings is None:
         return None
-    body = Template.compile(settings.body, IN_INTERIM)
+    body = Template.compile(settings.body, settings.OURS)
 
     def render(working: Pending) -> Any:
         ours = {"reference": working.reference, "status": working.status}

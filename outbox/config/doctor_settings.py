@@ -11,7 +11,7 @@ class DoctorSettings(Section):
     """The limits of `idem doctor`. They change nothing but its findings; alerts should use the same."""
 
     waiting: ClassVar[float] = 3600.0
-    """Reserved: seconds that a row may wait behind another of its ordering key; longer than a call and its look-ups."""
+    """Seconds that a row may wait behind another of its ordering key; longer than a call and its look-ups."""
     unfrozen: ClassVar[float] = 300.0
     """Seconds that a row accepted by SQL may wait to be rendered: a worker does it at once."""
     unswept: ClassVar[float] = 60.0

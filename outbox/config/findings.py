@@ -59,7 +59,7 @@ def _said(problem: Any, loc: SettingPath, known: list[str], field: FieldInfo | N
         case "extra_forbidden":
             do = nearest(str(loc[-1]), known)
             # [operations.payments.create] is a table inside a table for TOML.
-            if isinstance(problem["input"], dict) and loc[:-1] == () and "path" in problem["input"]:
+            if isinstance(problem["input"], dict) and loc[:-1] == () and {"path", "steps"} & problem["input"].keys():
                 do = f'A name with a dot is written in quotes, e.g. [operations."….{loc[-1]}"]'
             return "there is no such setting", do
         case "missing":

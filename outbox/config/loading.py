@@ -10,12 +10,13 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from idem.outbox.config import declared, presets, source
+from idem.outbox.config import declared_flow, flow_tables, presets, source
 from idem.outbox.config.body_checks import check_bodies
 from idem.outbox.config.consistency import check_operation, check_provider, check_together
 from idem.outbox.config.credentials import Vault, resolve_accounts
 from idem.outbox.config.findings import Findings
-from idem.outbox.config.operation_settings import OperationSettings
+from idem.outbox.config.flow_settings import FlowSettings
+from idem.outbox.config.operation_settings import OperationSettings, OperationTable
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.send_settings import SendSettings
 from idem.outbox.config.settings import InstallationSettings
@@ -42,7 +43,7 @@ class Configuration:
     path: Path
     settings: InstallationSettings
     provider_settings: Mapping[str, ProviderSettings]
-    operation_settings: Mapping[str, OperationSettings]
+    operation_settings: Mapping[str, OperationTable]
     providers: Mapping[str, Provider] = field(repr=False)
     operations: Mapping[str, OperationSpec] = field(repr=False)
     database_url: str | None = field(repr=False, default=None)
@@ -151,7 +152,9 @@ def _examine(
     general = {name: value for name, value in merged.items() if name not in TABLES}
     settings = _installation(findings, general)
     provider_settings = _tables(findings, merged, "providers", ProviderSettings)
-    operation_settings = _tables(findings, merged, "operations", OperationSettings)
+    if isinstance(merged.get("operations"), dict):
+        merged["operations"] = flow_tables.own(findings, merged["operations"])
+    operation_settings: dict[str, OperationTable] = _tables(findings, merged, "operations", OperationTable)
 
     url = _database_url(findings, vault, settings)
     resolved = {
@@ -165,14 +168,12 @@ def _examine(
     for name, provider in provider_settings.items():
         check_provider(findings, name, provider, known)
         check_webhook(findings, name, provider, known.sweeper.webhook_retention)
-    accounts: dict[str, str] = {}
+    accounts: dict[str, tuple[str, ...]] = {}
     tables = merged.get("providers")
     for name, operation in operation_settings.items():
-        account = check_operation(
-            findings, name, operation, provider_settings, tables if isinstance(tables, dict) else {}
-        )
-        if account is not None:
-            accounts[name] = account
+        used = check_operation(findings, name, operation, provider_settings, tables if isinstance(tables, dict) else {})
+        if used is not None:
+            accounts[name] = used
     if settings is not None:
         check_together(findings, settings, provider_settings, operation_settings, merged.get("operations"))
         check_bodies(findings, settings.environment, provider_settings, operation_settings)
@@ -193,9 +194,8 @@ def _examine(
         ),
         operations=MappingProxyType(
             {
-                name: declared.build(name, each, accounts[name], provider.contract(each.provider), provider.encoding)
+                name: declared_flow.operation(name, each, accounts[name], provider_settings)
                 for name, each in operation_settings.items()
-                for provider in [provider_settings[each.provider]]
             }
         ),
         database_url=url,
@@ -239,8 +239,12 @@ def _tables(findings: Findings, merged: Mapping[str, Any], kind: str, model: typ
 
 def _model(model: type[Table], raw: Any) -> type[Table]:
     """The model of a table that says what it is about, else the usual one."""
-    sends = isinstance(raw, Mapping) and raw.get("kind") == "send" and issubclass(SendSettings, model)
-    return SendSettings if sends else model  # type: ignore[return-value]
+    said: type[Section] = model
+    if issubclass(OperationTable, model):
+        said = FlowSettings if isinstance(raw, Mapping) and "steps" in raw else OperationSettings
+    elif isinstance(raw, Mapping) and raw.get("kind") == "send" and issubclass(SendSettings, model):
+        said = SendSettings
+    return said  # type: ignore[return-value]
 
 
 def _database_url(findings: Findings, vault: Vault, settings: InstallationSettings | None) -> str | None:

@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from idem.outbox.config.call_settings import CallSettings, Templated
 from idem.outbox.config.schema_checks import check_schema
+from idem.outbox.config.source import SettingPath
 from idem.outbox.providers import template
-from idem.outbox.providers.request_parts import CREDENTIALS, check_once, check_settable
-from idem.outbox.providers.template import Hole, Template
+from idem.outbox.providers.request_parts import check_settable
 from idem.outbox.values import canonical, json_pointer
-from idem.outbox.values.errors import Unrenderable
 from idem.outbox.values.settings_base import Duration, Section
 
 DAY = 86400.0
 
-IN_REQUEST = frozenset({"key"})
-"""The names under `idem.` that a request may use."""
-IN_ANSWER = frozenset({"intent", "reference", "status", "state"})
-"""The names under `idem.` that an answer may use; every other name is one of the outcome's fields."""
-IN_INTERIM = frozenset({"reference", "status"})
-"""The same for an interim answer, which stands in a message that names intent and state."""
 
-HttpMethod: TypeAlias = Literal["POST", "PUT", "PATCH", "DELETE"]
-
-
-def _compiles(ours: frozenset[str]) -> AfterValidator:
-    def check(value: Any) -> Any:
-        Template.compile(canonical.plain_json(value), ours)
-        return value
-
-    return AfterValidator(check)
-
-
-class AnswerTemplate(Section):
+class AnswerTemplate(Templated):
     """The answer to the client: rendered from the outcome, and never changed once it is stored."""
+
+    OURS: ClassVar[frozenset[str]] = frozenset({"intent", "reference", "status", "state"})
+    """The names under `idem.` that it may use; every other name is one of the outcome's fields."""
 
     status: int = Field(ge=200, le=499)
     """HTTP status of the answer; 5xx are never stored."""
-    body: Annotated[Any, _compiles(IN_ANSWER)] = None
+    body: Any = None
     """JSON body with places {idem.intent}, {idem.reference}, {idem.status}, {idem.state} and the fields of the outcome,
     e.g. {amount?}; default null."""
     headers: dict[str, str] = Field(default_factory=dict)
@@ -53,10 +39,13 @@ class AnswerTemplate(Section):
         return value
 
 
-class InterimTemplate(Section):
+class InterimTemplate(Templated):
     """The answer to the client while the provider has the object and has not finished it."""
 
-    body: Annotated[Any, _compiles(IN_INTERIM)]
+    OURS: ClassVar[frozenset[str]] = frozenset({"reference", "status"})
+    """The names under `idem.` that it may use: it stands in a message that names intent and state."""
+
+    body: Any
     """JSON with places {idem.reference}, {idem.status} and the fields of the outcome, e.g. {redirect?}; it becomes the
     member interim of the 202."""
 
@@ -73,21 +62,9 @@ class AnswerSettings(Section):
     status."""
 
 
-class OperationSettings(Section):
-    """One named effect: the scope of a key is (tenant, operation)."""
+class OperationTable(Section):
+    """What an operation says beside its calls."""
 
-    provider: str
-    """Name of the provider, one of providers.<name>."""
-    account: str | None = None
-    """Name of the provider's account; default the only one that it has."""
-    method: HttpMethod = "POST"
-    """HTTP method; default POST."""
-    path: str
-    """Path and query, e.g. /payments/{id}; values are percent-encoded whole."""
-    body: Annotated[Any, _compiles(IN_REQUEST)] = None
-    """JSON body; "{amount}" is the param with its type, {note?} may be missing; no default."""
-    headers: dict[str, str] = Field(default_factory=dict)
-    """Headers beside the account's; values may have places; default none."""
     params: dict[str, Any] = Field(default_factory=dict)
     """JSON Schema (Draft 2020-12) of the params; default anything, which is asking for dead letters. Patterns have no
     look-around and no references back, and count to 1000 at most."""
@@ -119,33 +96,32 @@ class OperationSettings(Section):
     202."""
     after_expiry: Literal["new", "refuse"] = "new"
     """What an expired key is once its tombstone is gone: "new" (default), or "refuse": its tombstone stays for ever."""
-    completes_when: Literal["exists", "final"] | None = None
-    """When the key is complete: "exists": as soon as the provider has the object, also where it is pending or a rule
-    says answer; later ends of it are later facts. "final": at its end; until then the client gets 202 with the interim
-    answer. Default exists where a rule of the provider says answer, else final."""
     fingerprint_without: list[str] = Field(default_factory=list)
     """JSON pointers to members of the params that a retry may change, e.g. /client_time; they are left out of the
     fingerprint. Default none."""
     key_owner: Literal["tenant", "label"] = "tenant"
     """Whose a key is that came over HTTP: "tenant" (default): of all tokens of the tenant; "label": of the tokens with
     the same label as the one that sent it, and any other gets 422 key_reused."""
+    ordering_key: str | None = None
+    """JSON pointer to the member of the params that is the ordering key, e.g. /customer: a text of 1 to 255 characters,
+    or a whole number. Intents with one tenant, ordering_group and ordering key run one at a time, in the order in which
+    their accepts committed. An accept waits for open transactions that have accepted something of the same key. Default
+    none: calls run side by side, unless Python or SQL gives a key with the request."""
+    ordering_group: str | None = Field(default=None, min_length=1, max_length=255)
+    """Name of the order; operations with the same one share it. Default the operation's own name."""
+    on_head_refused: Literal["hold", "continue"] = "hold"
+    """What a refusal of this operation does to those that wait behind it: "hold" (default), until an operator runs idem
+    intents unblock, or "continue". It counts as it was when the request was accepted."""
     card_data: Literal["refuse", "allow"] = "refuse"
     """Whether params that look like a card number or its security code are refused: "refuse" (default), because they
     would be stored, or "allow". Send tokens of the provider instead."""
     answer: AnswerSettings = AnswerSettings()
     """What the client is told at the end."""
 
-    @field_validator("path")
-    @classmethod
-    def _is_path(cls, value: str) -> str:
-        text = template.compile_text(value, IN_REQUEST)
-        if any(isinstance(part, Hole) and part.optional for part in text):
-            raise ValueError("a param of the path cannot be optional: the address would be another one")
-        try:
-            template.check_path("".join("x" if isinstance(part, Hole) else part for part in text))
-        except Unrenderable as error:
-            raise ValueError(str(error)) from None
-        return value
+    @property
+    def calls(self) -> list[tuple[SettingPath, CallSettings]]:
+        """Its calls, each with the path of its settings below the operation's; of a flow in the order of a plan."""
+        raise NotImplementedError
 
     @field_validator("label")
     @classmethod
@@ -162,15 +138,11 @@ class OperationSettings(Section):
                 raise ValueError("the whole body cannot be left out: every request would be the same")
         return value
 
-    @field_validator("headers")
+    @field_validator("ordering_key")
     @classmethod
-    def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            parts = template.compile_text(text, IN_REQUEST)
-            check_settable(name, "".join("x" if isinstance(part, Hole) else part for part in parts))
-            if name.lower() in CREDENTIALS:
-                raise ValueError(f"{name!r} is a credential: it belongs to the account, and is never stored")
-        check_once(value)
+    def _is_member(cls, value: str | None) -> str | None:
+        if value is not None and not json_pointer.parse(value):
+            raise ValueError("the whole body is no ordering key: name one member of it, e.g. /customer")
         return value
 
     @field_validator("params")
@@ -180,7 +152,7 @@ class OperationSettings(Section):
         return value
 
     @model_validator(mode="after")
-    def _is_long_enough(self) -> OperationSettings:
+    def _is_long_enough(self) -> OperationTable:
         if self.key_ttl < DAY and not self.short_ttl:
             raise ValueError(
                 "key_ttl is shorter than 24h: a client's late retry would be executed anew. Say short_ttl = true if "
@@ -188,13 +160,10 @@ class OperationSettings(Section):
             )
         return self
 
-    def holes(self) -> list[tuple[str, Hole]]:
-        """Every place of the request, with the setting in which it stands."""
-        texts = [("path", self.path), *((f"headers.{name}", text) for name, text in self.headers.items())]
-        found = [
-            (where, part)
-            for where, text in texts
-            for part in template.compile_text(text, IN_REQUEST)
-            if isinstance(part, Hole)
-        ]
-        return [*found, *(("body", hole) for hole in Template.compile(self.body, IN_REQUEST).holes())]
+
+class OperationSettings(OperationTable, CallSettings):
+    """One named effect: the scope of a key is (tenant, operation)."""
+
+    @property
+    def calls(self) -> list[tuple[SettingPath, CallSettings]]:
+        return [((), self)]

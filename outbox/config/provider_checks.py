@@ -3,9 +3,10 @@
 import re
 from typing import Final
 
+from idem.outbox.config.call_settings import CallSettings
 from idem.outbox.config.findings import Findings
-from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_settings import ProviderSettings
+from idem.outbox.config.source import SettingPath
 from idem.outbox.providers import outcome_rules
 from idem.outbox.providers.outcome_rules import Says
 from idem.outbox.values import json_pointer
@@ -50,20 +51,18 @@ def check_tag(findings: Findings, name: str, settings: ProviderSettings) -> None
             )
 
 
-def check_headers(findings: Findings, name: str, operation: OperationSettings, provider: ProviderSettings) -> None:
-    """A header of an operation that its account or idem itself sets too: no call could be made."""
+def check_headers(findings: Findings, loc: SettingPath, call: CallSettings, provider: ProviderSettings) -> None:
+    """A header of a call that its account or idem itself sets too: no call could be made."""
     accounts = provider.accounts.items()
-    used = [each for account, each in accounts if operation.account in (None, account)]
+    used = [each for account, each in accounts if call.account in (None, account)]
     key = provider.key
-    for header in operation.headers:
+    for header in call.headers:
         if key.carrier == "header" and key.name and header.lower() == key.name.lower():
-            findings.error(
-                ("operations", name, "headers", header), "it carries the provider key", "Leave it out: idem sets it"
-            )
+            findings.error((*loc, "headers", header), "it carries the provider key", "Leave it out: idem sets it")
         if any(header.lower() in account.sets for account in used):
             findings.error(
-                ("operations", name, "headers", header),
-                f"the account at provider {operation.provider} sets it",
+                (*loc, "headers", header),
+                f"the account at provider {call.provider} sets it",
                 "Keep one of them",
             )
 
@@ -71,18 +70,18 @@ def check_headers(findings: Findings, name: str, operation: OperationSettings, p
 SEGMENT: Final = re.compile(r"\{idem\.segment\.([0-9]+)\}")
 
 
-def check_segments(findings: Findings, name: str, operation: OperationSettings, provider: ProviderSettings) -> None:
-    """Look-ups for parts of a path that the operation's path does not have: none could ever be made."""
+def check_segments(findings: Findings, loc: SettingPath, call: CallSettings, provider: ProviderSettings) -> None:
+    """Look-ups for parts of a path that the call's path does not have: none could ever be made."""
     lookup = provider.lookup
     ways = [(f"by_{way.by}", way.path) for way in lookup.ways() if way.by != "id"]
     ways += [] if lookup.by_events is None else [("by_events", lookup.by_events.path)]
-    parts = {number for number, part in enumerate(operation.path.partition("?")[0].split("/")) if part}
+    parts = {number for number, part in enumerate(call.path.partition("?")[0].split("/")) if part}
     lacking = {by: [n for n in SEGMENT.findall(str(path)) if int(n) not in parts] for by, path in ways}
     if lacking and all(lacking.values()):
         by, numbers = next(iter(lacking.items()))
         findings.warn(
-            ("operations", name, "path"),
-            f"provider {operation.provider} is never asked about these calls: lookup.{by} wants "
+            (*loc, "path"),
+            f"provider {call.provider} is never asked about these calls: lookup.{by} wants "
             f"{{idem.segment.{numbers[0]}}}, and this path has no such part",
             "Write another look-up, or give the provider of this operation a table of its own",
         )

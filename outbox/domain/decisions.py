@@ -13,16 +13,19 @@ from idem.outbox.domain.operation import Answer
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The key is new: intent, key and outbox row commit or roll back with the caller's transaction."""
+    """The key is new: intent, key and outbox row commit or roll back with the caller's transaction. `status`: of the
+    row; `waiting` where an earlier row of its ordering key is open."""
 
     intent_id: UUID
     expires_at: datetime
+    status: str = field(default="pending", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
     """The key was `failed_retryable` and goes back to work: `pending` with its frozen request, or `unfrozen`, to be
-    rendered, because it never was or because its provider key is burned."""
+    rendered, because it never was or because its provider key is burned; or `waiting` behind others of its ordering
+    key."""
 
     intent_id: UUID
     status: str = field(default="pending", compare=False, repr=False)

@@ -1,12 +1,14 @@
 """An operation: a named effect, how its request and its answer are built, and how long things may take."""
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.domain.outcomes import Pending, Refused, Succeeded
+from idem.outbox.domain.plan import OnRefusal, StepEnd, StepKind
 from idem.outbox.values.json_bytes import encoded
 
 HOUR = 3600.0
@@ -86,6 +88,29 @@ Kind: TypeAlias = Literal["provider", "inline", "local"]
 transaction."""
 
 
+Results: TypeAlias = Mapping[str, StepEnd]
+"""The ends of the steps of a flow before this one, by the names of the steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    """One step of a flow.
+
+    `request` builds the provider request from params and results and raises Unrenderable; `run`, of a local step,
+    writes the user's own rows in the transaction that ends the step. `when` False: the step is skipped. `undoes`: of
+    a compensation, the name of the step that it undoes. `completes`: its success completes the key.
+    """
+
+    name: str
+    kind: StepKind
+    request: Callable[[Any, Results], ProviderRequest] | None = None
+    run: Callable[..., Any] | None = None
+    when: Callable[[Any, Results], bool] | None = None
+    on_refusal: OnRefusal = "stop"
+    undoes: str | None = None
+    completes: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class OperationSpec:
     """A named effect.
@@ -103,7 +128,12 @@ class OperationSpec:
     the caller holds the call without a renewal, which comes every third of it; for `renew_for` from its beginning it is
     renewed at the most, so that a caller that hangs does not hold it for ever. `answer_version` is sent and stored
     with each answer. `key_owner = "label"`: a key that came with a token belongs to the tokens with its label, and not
-    to the tenant's other ones.
+    to the tenant's other ones. `ordering_key`: a JSON pointer to the member of the params that orders the intents;
+    `ordering_group` (None: the name) is shared by operations with one order. `on_head_refused = "hold"`: a refusal
+    keeps those behind it waiting until an operator decides.
+
+    A flow has `steps`, each as an operation with the provider, the account and the `step` of its own call: the forward
+    ones in their order, then the compensations in the order in which they would run.
     """
 
     name: str
@@ -124,6 +154,9 @@ class OperationSpec:
     fingerprint_without: tuple[str, ...] = ()
     key_owner: Literal["tenant", "label"] = "tenant"
     card_data: Literal["refuse", "allow"] = "refuse"
+    ordering_key: str | None = None
+    ordering_group: str | None = None
+    on_head_refused: Literal["hold", "continue"] = "hold"
     schema: Mapping[str, Any] = field(default_factory=dict)
     answer_statuses: tuple[int, ...] = (201, 402)
     answer_version: int | None = None
@@ -131,6 +164,8 @@ class OperationSpec:
     completes_when: Literal["exists", "final"] = "final"
     interim: Callable[[Pending], Any] | None = None
     kind: Kind = "provider"
+    steps: tuple["OperationSpec", ...] = ()
+    step: StepSpec | None = None
     lease: float = 60.0
     renew_for: float = 900.0
 
@@ -138,3 +173,42 @@ class OperationSpec:
     def patience(self) -> float:
         """Seconds after `requested_at` for which the row may still be started."""
         return self.start_within if self.start_within is not None else self.give_up_after
+
+    @property
+    def call(self) -> str:
+        """The name of its call, as `OutboxRow.call`."""
+        return self.name if self.step is None else f"{self.name} {self.step.name}"
+
+    @property
+    def served(self) -> str | None:
+        """Of a flow: where each of its steps goes, as the JSON that `idem.is_served` reads."""
+        if not self.steps:
+            return None
+        steps = [(each.step.name, each.provider, each.account) for each in self.steps if each.step is not None]
+        return json.dumps([{"name": name, "provider": to, "account": account} for name, to, account in steps])
+
+    @property
+    def calls(self) -> Iterator["OperationSpec"]:
+        """Each of its calls as an operation: its steps, or itself."""
+        yield from (each for each in self.steps if each.step is not None and each.step.kind == "call")
+        if not self.steps:
+            yield self
+
+    @property
+    def local_steps(self) -> Iterator["OperationSpec"]:
+        """The steps of a flow that call no provider, each as an operation."""
+        yield from (each for each in self.steps if each.step is not None and each.step.kind == "local")
+
+    def at(self, step: str | None) -> "OperationSpec | None":
+        """The operation of a row: the step of this name of a flow, or (None) the operation of one call. None: this
+        definition has no such step."""
+        if step is None:
+            return None if self.steps else self
+        return next((each for each in self.steps if each.step is not None and each.step.name == step), None)
+
+    def request_of(self, params: Any, results: Results) -> ProviderRequest:
+        """The request of its call: `results` are those of the steps before, of a flow. Raises Unrenderable."""
+        if self.step is None:
+            return self.request(params)
+        assert self.step.request is not None
+        return self.step.request(params, results)

@@ -4,8 +4,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
+from idem.outbox.domain import plan as plans
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Proof
+from idem.outbox.domain.plan import FlowPlan, StepEnd
 from idem.outbox.domain.states import KeyState, OutboxStatus
 
 Source: TypeAlias = Literal[
@@ -36,6 +38,11 @@ class OutboxRow:
     provider_key: str
     live: bool = False  # it is `claimed`, and the lease has not expired
     step: int = 1
+    step_name: str | None = None  # of a flow; None: the operation has one call
+    plan: FlowPlan | None = None  # of a flow: all its steps
+    ends: tuple[StepEnd, ...] = ()  # of a flow: the steps that have ended
+    refusals: tuple[str | None, ...] = ()  # of a flow: the references of refusals that an operator has decided about
+    refused_there: bool = False  # of a flow: the provider has refused the open step, and an operator is to decide
     version: int = 1  # of the intent
     redrives: int = 0  # automatic redrives in the intent's life
     sweeps: int = 0  # sweeps without a reported outcome between them
@@ -73,6 +80,22 @@ class OutboxRow:
     replay_window: int = 0
     # An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`).
     server_error: bool = False
+    blocked: bool = False  # by its ordering key: were it brought back to work, it would wait
+
+    @property
+    def call(self) -> str:
+        """The name of the call that it makes: its operation's, with the step's where it is one of a flow."""
+        return self.operation if self.step_name is None else f"{self.operation} {self.step_name}"
+
+    @property
+    def undoes(self) -> int | None:
+        """Of a compensation: the number of the step that it undoes."""
+        return None if self.plan is None else self.plan.step(self.step).undoes
+
+    @property
+    def key_completed(self) -> bool:
+        """Whether an earlier step has completed the key (`completes_when` of a flow)."""
+        return self.plan is not None and any(e.succeeded and self.plan.step(e.number).completes for e in self.ends)
 
     @property
     def caller(self) -> Source:
@@ -101,6 +124,11 @@ _FIELDS: Final = frozenset(field.name for field in fields(OutboxRow))
 def outbox_row(record: Any, **known: Any) -> OutboxRow:
     """The row in a record of the database, by the names of its columns. `known`: fields that no column gives."""
     row = {name: value for name, value in record._asdict().items() if name in _FIELDS} | known
+    if row.get("step_name") is not None:
+        row |= {"plan": plans.plan(row["plan"]), "ends": plans.ends(row["ends"])}
+        row["refusals"] = tuple(row.get("refusals") or ())
+    else:
+        row = {name: value for name, value in row.items() if name not in ("ends", "refusals")}
     return OutboxRow(**{**row, "status": OutboxStatus(row["status"]), "state": KeyState(row["state"])})
 
 

@@ -16,11 +16,13 @@ WhyNot: TypeAlias = Literal["transport", "throttled", "config", "request", "give
 
 @dataclass(frozen=True, slots=True)
 class ProviderObject:
-    """What the provider shows of an object. `status`: the provider's own word for its state."""
+    """What the provider shows of an object. `status`: the provider's own word for its state. `steps`: where it is the
+    end of a flow, the ends of all its steps, by their names."""
 
     reference: str | None
     status: str | None = None
     fields: Fields = field(default_factory=dict)
+    steps: Mapping[str, Any] = field(default_factory=dict, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class OutboxStatus(StrEnum):
     UNFROZEN = "unfrozen"
     """Accepted by SQL and not rendered yet, or to be rendered anew under a new provider key."""
     WAITING = "waiting"
-    """Reserved: an earlier row of its ordering key is open."""
+    """An earlier row of its ordering key is open, or the key is held. It may be rendered or not."""
     PENDING = "pending"
     """Due at `available_at`; nothing was sent, or every attempt is proven not executed."""
     CLAIMED = "claimed"
@@ -66,9 +66,6 @@ QUEUED: Final = frozenset({S.PENDING, S.WAITING, S.UNFROZEN})
 NOT_SENT_YET: Final = QUEUED | {S.HELD}
 """Nothing was sent, or every attempt is proven not executed, and no claim is live."""
 
-RESERVED: Final[frozenset[OutboxStatus]] = frozenset({S.WAITING})
-"""The schema and the tables below know them, and no code of this version writes them."""
-
 _DOUBTED: Final = ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
 
 KEY_TRANSITIONS: tuple[Transition, ...] = (
@@ -89,10 +86,11 @@ KEY_TRANSITIONS: tuple[Transition, ...] = (
     Transition(K.FAILED_RETRYABLE, K.UNKNOWN, *_DOUBTED),
     Transition(K.UNKNOWN, K.COMPLETED, ("reconciler", "webhook", "late result", "operator"), "a final proof"),
     Transition(K.UNKNOWN, K.IN_PROGRESS, ("settle",), "accepted, and pending at the provider"),
-    Transition(K.UNKNOWN, K.IN_PROGRESS, ("settle",), "step done, and another follows", reserved=True),
+    Transition(K.UNKNOWN, K.IN_PROGRESS, ("settle",), "step done, and another follows"),
     Transition(K.UNKNOWN, K.FAILED_RETRYABLE, ("reconciler", "operator"), "proven not executed"),
     Transition(K.FAILED_RETRYABLE, K.IN_PROGRESS, ("accept", "redrive"), "one atomic update, one winner"),
     Transition(K.FAILED_RETRYABLE, K.IN_PROGRESS, ("settle",), "late proof that the provider has accepted"),
+    Transition(K.FAILED_RETRYABLE, K.IN_PROGRESS, ("settle", "operator"), "step done or undone, and another follows"),
     Transition(K.FAILED_RETRYABLE, K.COMPLETED, ("settle",), "a late proof"),
     Transition(K.FAILED_RETRYABLE, K.COMPLETED, ("cancel",), "every attempt proven not executed"),
     Transition(K.COMPLETED, K.EXPIRED, ("sweeper",), "expires_at has passed, no open dead letter"),
@@ -102,14 +100,15 @@ KEY_TRANSITIONS: tuple[Transition, ...] = (
 
 OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(None, S.PENDING, ("accept",), "frozen and free"),
-    Transition(None, S.WAITING, ("accept",), "an earlier row of its ordering key is open", reserved=True),
+    Transition(None, S.WAITING, ("accept",), "blocked by its ordering key"),
     Transition(None, S.UNFROZEN, ("accept",), "accepted by SQL"),
+    Transition(None, S.UNFROZEN, ("worker", "settle", "cancel"), "an earlier step has ended, and this one follows"),
     Transition(None, S.CLAIMED, ("accept",), "inline"),
     Transition(S.UNFROZEN, S.PENDING, ("worker",), "rendered"),
-    Transition(S.UNFROZEN, S.WAITING, ("worker",), "rendered, behind an earlier row", reserved=True),
     Transition(S.UNFROZEN, S.HELD, ("worker", "sweeper"), "not renderable; too old"),
-    Transition(S.WAITING, S.PENDING, ("settle", "sweeper"), "no earlier open row of its ordering key", reserved=True),
-    Transition(S.WAITING, S.HELD, ("sweeper",), "too old", reserved=True),
+    Transition(S.WAITING, S.PENDING, ("settle", "sweeper", "operator"), "rendered, and not blocked any more"),
+    Transition(S.WAITING, S.UNFROZEN, ("settle", "sweeper", "operator"), "to be rendered, and not blocked any more"),
+    Transition(S.WAITING, S.HELD, ("sweeper",), "too old"),
     Transition(S.PENDING, S.CLAIMED, ("worker",), "due, young enough, no unapplied proof, lane open"),
     Transition(S.PENDING, S.HELD, ("sweeper",), "too old"),
     Transition(S.CLAIMED, S.PENDING, ("worker",), "not executed (transport, throttled, config), or given back"),
@@ -121,14 +120,16 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.CLAIMED, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.UNKNOWN, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.PENDING, S.AWAITING, ("settle",), "pending at the provider"),
-    Transition(S.WAITING, S.AWAITING, ("settle",), "pending at the provider", reserved=True),
+    Transition(S.WAITING, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.HELD, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.UNKNOWN, S.HELD, ("settle",), "verdict: proven not executed"),
     Transition(S.HELD, S.PENDING, ("accept", "redrive"), "back to work under the same provider key"),
     Transition(S.HELD, S.UNFROZEN, ("accept", "redrive"), "never rendered, or its key is burned: back to be rendered"),
+    Transition(S.HELD, S.WAITING, ("accept", "redrive"), "back to work, and blocked by its ordering key"),
     Transition(S.HELD, S.CLAIMED, ("accept",), "inline: the client's retry makes the call itself"),
-    *(Transition(s, S.UNKNOWN, *_DOUBTED, s in RESERVED) for s in (S.PENDING, S.WAITING, S.UNFROZEN, S.HELD)),
-    *(Transition(s, GONE, ("settle", "cancel"), "step done or cancelled", s in RESERVED) for s in S),
+    *(Transition(s, S.UNKNOWN, *_DOUBTED) for s in (S.PENDING, S.WAITING, S.UNFROZEN, S.HELD)),
+    *(Transition(s, GONE, ("settle", "cancel"), "step done or cancelled") for s in S),
+    Transition(S.UNFROZEN, GONE, ("worker",), "its step is skipped"),
     Transition(S.HELD, GONE, ("sweeper",), "the key and the tombstone have expired"),
 )
 
@@ -148,7 +149,7 @@ class Reason(StrEnum):
     RECONCILE_EXHAUSTED = "reconcile_exhausted"
     NOT_SETTLEABLE = "not_settleable"
     PARTIAL = "partial"
-    """Reserved: no code opens it yet."""
+    """Of a flow: something is done, and what follows was refused or cannot be made."""
     PENDING_TOO_LONG = "pending_too_long"
     UNREADABLE_ROW = "unreadable_row"
     """Reserved: no code opens it yet."""

@@ -13,10 +13,11 @@ from idem.outbox.domain import redaction
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import Source
 from idem.outbox.domain.outcomes import Seen
+from idem.outbox.domain.plan import StepEnd
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.values import storable
 
-EventType: TypeAlias = Literal["completed", "rested", "corrected", "later_fact"]
+EventType: TypeAlias = Literal["step", "completed", "rested", "corrected", "later_fact"]
 EndedAs: TypeAlias = Literal["succeeded", "refused", "cancelled"]
 
 
@@ -57,6 +58,11 @@ class Change:
     alone: bool = False  # refuse it if the row has stored proofs beside `folds`; they are then folded under its lock
     ended: EndedAs | None = None  # how the intent ended
     answer: Answer | None = None  # the final answer; stored if the key completes
+    step_end: StepEnd | None = None  # of a flow: what the step came to, where it has its end
+    ends: tuple[StepEnd, ...] = ()  # of a flow that ends: what all its steps have come to
+    next_step: int | None = None  # of a flow: the number of the step that begins; None: none
+    next_patience: float = 0.0  # seconds until that one is too old to be sent
+    completes_key: bool = False  # the key gets its answer, and the intent goes on
     answer_ttl: float = 0.0  # seconds that the key lives at least, if it completes or comes to rest
     interim: Any = None  # JSON for the client of an `awaiting` row; None keeps the one before
     still_open: bool = False  # the key is complete, and the provider's object is not at its end
@@ -90,7 +96,7 @@ class Change:
 
 _MADE_ANEW: Final = frozenset(
     ("row_id", "token", "status", "state", "evidence", "answer", "interim", "reference", "provider_status", "result")
-) | {"letters", "closes", "folds"}
+) | {"letters", "closes", "folds", "step_end", "ends", "completes_key"}
 _AS_IT_IS: Final = tuple(field.name for field in fields(Change) if field.name not in _MADE_ANEW)
 
 
@@ -116,6 +122,8 @@ def parameters(change: Change) -> dict[str, Any]:
         "token": str(change.token) if change.token else None,
         "to_status": change.status,
         "to_state": change.state,
+        "key_state": KeyState.COMPLETED if change.completes_key else change.state,
+        "step_end": _end(change.step_end, change.ends),
         "answer_status": answer.status if answer else None,
         "answer_headers": dict(answer.headers) if answer else None,
         "answer_body": base64.b64encode(answer.body).decode() if answer else None,
@@ -136,6 +144,15 @@ def parameters(change: Change) -> dict[str, Any]:
     }
 
 
+def _end(end: StepEnd | None, ends: tuple[StepEnd, ...]) -> dict[str, Any] | None:
+    if end is None:
+        return None
+    told = {"step": end.name, "step_outcome": end.outcome, "fields": storable.fields(end.fields)}
+    steps = [{"step": each.name, "outcome": each.outcome, "provider_reference": each.reference} for each in ends]
+    flow = {"steps": storable.fields({"steps": steps})["steps"]} if steps else {}
+    return {"outcome": end.outcome, "undoes": end.undoes, "told": told, "flow": flow}
+
+
 def _dead_letters(letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
     # One entry a reason: two in one statement would be refused by the unique index, and the row would never settle.
     details: dict[Reason, dict[str, Any]] = {}
@@ -152,6 +169,7 @@ def bare(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "result": None,
+        "step_end": None if row["step_end"] is None else {**row["step_end"], "told": {}, "flow": {}},
         "interim": None,
         "message": None,
         "body": None,

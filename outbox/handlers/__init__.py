@@ -1,1 +1,1 @@
-"""Handlers of settled intents: the user's own code, run once for each event, in one transaction with its mark."""
+"""Handlers: the user's own code, run once for each event of an intent, in one transaction with its mark."""

@@ -32,10 +32,11 @@ WITH again AS (
      WHERE h.name = ANY (ARRAY(SELECT o.name FROM idem.event_handlers o WHERE o.name = ANY (%(names)s)
                                 ORDER BY o.name FOR UPDATE SKIP LOCKED))
 )
-INSERT INTO idem.event_handlers (name, operation, backfilled_intent, backfilled_number)
-SELECT h.name, h.operation, CASE WHEN h.first THEN '00000000-0000-0000-0000-000000000000'::uuid END,
+INSERT INTO idem.event_handlers (name, operation, hears, backfilled_intent, backfilled_number)
+SELECT h.name, h.operation, h.hears, CASE WHEN h.first THEN '00000000-0000-0000-0000-000000000000'::uuid END,
        CASE WHEN h.first THEN 0 END
-  FROM unnest(%(names)s::text[], %(operations)s::text[], %(first)s::boolean[]) AS h (name, operation, first)
+  FROM unnest(%(names)s::text[], %(operations)s::text[], %(hears)s::text[], %(first)s::boolean[])
+       AS h (name, operation, hears, first)
  ORDER BY h.name
     ON CONFLICT (name) DO NOTHING
 """
@@ -58,6 +59,7 @@ async def register(connection: AsyncConnection[Any], handlers: Iterable[Handler]
         {
             "names": names,
             "operations": [each.operation for each in known],
+            "hears": [each.hears for each in known],
             "first": [each.begin == "first" for each in known],
         },
     )
@@ -74,7 +76,7 @@ WITH walker AS MATERIALIZED (
             OR h.backfill_after > pg_snapshot_xmax(pg_current_snapshot()))
      ORDER BY h.name LIMIT 1 FOR UPDATE SKIP LOCKED
 ), page AS MATERIALIZED (
-    SELECT e.id, e.aggregateid, e.number, e.created_at
+    SELECT e.id, e.aggregateid, e.number, e.created_at, e.type
       FROM idem.events e
      WHERE (e.aggregateid, e.number)
            > ((SELECT w.backfilled_intent FROM walker w), (SELECT w.backfilled_number FROM walker w))
@@ -84,6 +86,7 @@ WITH walker AS MATERIALIZED (
     SELECT w.name, p.aggregateid, p.number, p.id, p.created_at
       FROM walker w CROSS JOIN page p
      WHERE (SELECT i.operation FROM idem.intents i WHERE i.id = p.aggregateid) = w.operation
+       AND (w.hears = 'step') = (p.type = 'step')
        AND NOT EXISTS (SELECT FROM idem.handled_events m WHERE m.event_id = p.id AND m.handler = w.name)
         ON CONFLICT DO NOTHING
 )
@@ -114,7 +117,9 @@ WITH gone AS (
 ), given AS (
     INSERT INTO idem.handler_work (handler, intent_id, number, event_id, created_at)
     SELECT h.name, g.intent_id, g.number, g.event_id, g.created_at
-      FROM gone g JOIN idem.intents i ON i.id = g.intent_id JOIN idem.event_handlers h ON h.operation = i.operation
+      FROM gone g JOIN idem.intents i ON i.id = g.intent_id
+      JOIN idem.events e ON e.aggregateid = g.intent_id AND e.number = g.number
+      JOIN idem.event_handlers h ON h.operation = i.operation AND (h.hears = 'step') = (e.type = 'step')
      WHERE NOT EXISTS (SELECT FROM idem.handled_events m WHERE m.event_id = g.event_id AND m.handler = h.name)
         ON CONFLICT DO NOTHING
 )

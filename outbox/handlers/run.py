@@ -1,76 +1,33 @@
-"""Runs one handler for one event: locks, runs and marks it in one transaction, which is the handler's own too.
-
-Written once, synchronous; asynchronous handlers go through `run_sync` for all but their own code.
-"""
+"""One handler for one event: locked, run and marked in one transaction, which is the handler's own too."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, event
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection
 
-from idem.outbox.database import session
 from idem.outbox.domain.operation import Answer
-from idem.outbox.handlers.handler import ConnectionKind, Handler, Settled
+from idem.outbox.handlers.handler import Handler, Settled
 from idem.outbox.handlers.queue import WorkItem
-from idem.outbox.values.errors import IdemError, ParamsInvalid
-
-RunEnd: TypeAlias = Literal["succeeded", "not_now", "marked"]
-"""not_now: another executor has it, or an earlier event comes first. marked: done before, or past its retention."""
+from idem.outbox.handlers.turn import Turn, TurnEnd
+from idem.outbox.values.errors import ParamsInvalid
 
 
-class OwnTransaction(IdemError):
-    """A handler ended the transaction that it shares with its mark."""
+class Execution(Turn):
+    """One event for one handler."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"the handler {what} the transaction that its mark is written in: a handler only writes, and idem commits "
-            "what it wrote together with the mark. Remove it; for a part that may fail use begin_nested()"
-        )
+    def __init__(self, item: WorkItem, handler: Handler, limit: float) -> None:
+        super().__init__(handler.function, limit)
+        self.item = item
+        self.handler = handler
 
+    def begin(self, connection: Connection) -> tuple[Any, ...] | TurnEnd:
+        what = lock_work(connection, self)
+        return what if isinstance(what, str) else (what,)
 
-@dataclass(slots=True)
-class Execution:
-    """One event for one handler. `backend` is the server process in whose transaction it runs, while it runs."""
+    def end(self, connection: Connection, returned: Any) -> None:
+        mark(connection, self)
 
-    item: WorkItem
-    handler: Handler
-    limit: float
-    """Seconds that it may take."""
-    backend: int | None = None
-    transaction: str = ""
-    ended_by_handler: str | None = None
-    _ours: bool = field(default=True, repr=False)
-
-    def guard(self, connection: Connection) -> None:
-        """From now on a COMMIT or ROLLBACK on this connection is the handler's, and refused."""
-
-        def refuse(what: str) -> None:
-            if not self._ours:
-                self.ended_by_handler = self.ended_by_handler or what
-                raise OwnTransaction(what)
-
-        # Kept by the connection object, which is of this turn alone.
-        event.listen(connection, "commit", lambda _: refuse("commits"))
-        event.listen(connection, "rollback", lambda _: refuse("rolls back"))
-        self._ours = False
-
-    def over(self) -> None:
-        """The handler has ended: what comes now is ours. Raises OwnTransaction if it had tried to end it."""
-        self._ours = True
-        if self.ended_by_handler is not None:
-            raise OwnTransaction(self.ended_by_handler)
-
-    def abandon(self) -> None:
-        """The same after an exception."""
-        self._ours = True
-
-
-LOCK_TIMEOUT: Final = 10.0
-"""Seconds that a handler may wait for a lock: less than its time, so that what it waits for is named."""
 
 LOCK_WORK = """
 SELECT e.type, e.number, e.created_at, e.payload, n.id, n.tenant_id, n.operation, n.idempotency_key, n.params, n.label,
@@ -91,17 +48,9 @@ SELECT e.type, e.number, e.created_at, e.payload, n.id, n.tenant_id, n.operation
 """
 
 
-def lock_work(connection: Connection, execution: Execution) -> Settled[Any] | RunEnd:
+def lock_work(connection: Connection, execution: Execution) -> Settled[Any] | TurnEnd:
     """Lock the work of this execution and read its event, or say why there is nothing to run."""
-    limit = f"{int(execution.limit * 1000)}ms"
-    settings = {
-        **session.VALUES,
-        "statement_timeout": limit,
-        "lock_timeout": f"{int(min(LOCK_TIMEOUT, execution.limit / 2) * 1000)}ms",
-        "idle_in_transaction_session_timeout": limit,
-    }
-    # Of this transaction alone, so that nothing of one handler is left for the next, also behind a pooler.
-    connection.exec_driver_sql(session.SETTINGS, session.parameters(settings, local=True))
+    execution.prepare(connection)
     found = connection.exec_driver_sql(LOCK_WORK, _key(execution.item)).mappings().one_or_none()
     if found is None:
         return "not_now"
@@ -126,8 +75,7 @@ INSERT INTO idem.handled_events (event_id, handler) SELECT g.event_id, g.handler
 def mark(connection: Connection, execution: Execution) -> None:
     """Write the mark in the transaction of the handler's own work. Raises OwnTransaction if it is another by now."""
     if connection.exec_driver_sql(MARK, {**_key(execution.item), "transaction": execution.transaction}).rowcount != 1:
-        execution.ended_by_handler = "ended"
-        raise OwnTransaction("ended")
+        raise execution.own_transaction()
 
 
 def _key(item: WorkItem) -> dict[str, Any]:
@@ -138,6 +86,7 @@ def settled(found: Mapping[str, Any], handler: Handler) -> Settled[Any]:
     """The event for a handler. Raises what its model raises."""
     said = found["payload"]
     status = found["response_status"]
+    of_step = found["type"] == "step"
     answer = None if status is None else Answer(status, bytes(found["response_body"]), found["response_headers"])
     return Settled(
         event=found["type"],
@@ -151,12 +100,14 @@ def settled(found: Mapping[str, Any], handler: Handler) -> Settled[Any]:
         label=found["label"],
         state=said.get("state") or "completed",
         outcome=said.get("outcome"),
-        reference=said.get("provider_reference") or found["provider_reference"],
+        reference=said.get("provider_reference") or (None if of_step else found["provider_reference"]),
         status=said.get("status"),
-        fields=said.get("fields") or found["result"] or {},
+        fields=said.get("fields") or (None if of_step else found["result"]) or {},
         interim=bool(said.get("interim")),
         details=said.get("details") or {},
         answer=answer,
+        step=said.get("step") if of_step else None,
+        step_outcome=said.get("step_outcome") if of_step else None,
     )
 
 
@@ -168,55 +119,3 @@ def _params(found: Mapping[str, Any], handler: Handler) -> Any:
         return handler.params(found["params"])
     except (ParamsInvalid, ValidationError):
         return found["params"]
-
-
-def run_handler(connection: Connection, execution: Execution, way: ConnectionKind, kind: type | None) -> RunEnd:
-    """Run a synchronous handler to its commit. Raises what the handler raises."""
-    with connection.begin() as transaction:
-        what = lock_work(connection, execution)
-        if isinstance(what, str):
-            return what
-        session = None
-        execution.guard(connection)
-        try:
-            if way == "Session":
-                session = (kind or Session)(bind=connection, join_transaction_mode="control_fully")
-                execution.handler.function(session, what)
-                session.flush()
-            else:
-                execution.handler.function(connection, what)
-            execution.over()
-            mark(connection, execution)
-            transaction.commit()
-        finally:
-            execution.abandon()
-            if session is not None:
-                session.close()
-    return "succeeded"
-
-
-async def run_handler_async(
-    connection: AsyncConnection, execution: Execution, way: ConnectionKind, kind: type | None
-) -> RunEnd:
-    """The same of an asynchronous handler."""
-    async with connection.begin() as transaction:
-        what = await connection.run_sync(lock_work, execution)
-        if isinstance(what, str):
-            return what
-        session = None
-        execution.guard(connection.sync_connection)  # type: ignore[arg-type]
-        try:
-            if way == "AsyncSession":
-                session = (kind or AsyncSession)(bind=connection, join_transaction_mode="control_fully")
-                await execution.handler.function(session, what)
-                await session.flush()
-            else:
-                await execution.handler.function(connection, what)
-            execution.over()
-            await connection.run_sync(mark, execution)
-            await transaction.commit()
-        finally:
-            execution.abandon()
-            if session is not None:
-                await session.close()
-    return "succeeded"

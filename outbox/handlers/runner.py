@@ -1,43 +1,28 @@
-"""Runs handlers: finds the next event, gives it to an executor, and stops executions that take too long."""
+"""Runs handlers: finds the next event, gives it a turn, and keeps what failed."""
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
-
-import psycopg
 
 from idem.outbox.daemon.pass_times import PassTime, PassTimes
 from idem.outbox.daemon.retry import RetryLoop, wait, wait_for_any
 from idem.outbox.database.address import Address
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.handlers import failures, queue
-from idem.outbox.handlers.executor import NAME, Executor
+from idem.outbox.handlers.executor import NAME, Runs
+from idem.outbox.handlers.executors import Executors
 from idem.outbox.handlers.failures import HandlerFailure
 from idem.outbox.handlers.handler import Handler
 from idem.outbox.handlers.queue import WorkItem
-from idem.outbox.handlers.run import Execution, OwnTransaction, RunEnd
+from idem.outbox.handlers.run import Execution
+from idem.outbox.handlers.turn import OwnTransaction
 from idem.outbox.observe import telemetry
 
 HEARTBEAT: Final = 30.0
 """Seconds between two heartbeats of a handler."""
-LEFT_BEHIND: Final = 16
-"""Threads of a handler that may hang before no more of its turns are begun in this process."""
 TOGETHER: Final = 0.05
 """Seconds between a result that was settled and the look: results come in bursts, and one look finds them all."""
-GRACE: Final = 3.0
-"""Seconds that a handler may still take after its connection was ended, before its thread is left behind."""
-
-
-@dataclass(slots=True)
-class _Pool:
-    """The seats of one handler. `hanging`: threads that were left behind and have not ended."""
-
-    free: list[Executor]
-    running: int = 0
-    hanging: int = 0
 
 
 class HandlerRunner:
@@ -54,15 +39,16 @@ class HandlerRunner:
     ) -> None:  # fmt: skip
         self.handlers = dict(handlers)
         self._address = Address.of(address)
-        self._threads = threads
         self._limit = limit
         self._attempts = attempts
         self._poll = poll
         self._database = Database(self._address, name=NAME, size=3)
         self._opened = False
-        self._pools = {name: _Pool([]) for name in self.handlers}
+        runs = [Runs(name, *each.way()) for name, each in self.handlers.items()]
+        self._executors = Executors(
+            self._address, runs, lambda: self._database.connection(), threads=threads, limit=limit
+        )
         self._executions: dict[tuple[str, object], asyncio.Task[None]] = {}
-        self._ending: dict[Executor, asyncio.Future[RunEnd | BaseException]] = {}
         self._freed = asyncio.Event()
         self._retry = RetryLoop("handlers", daemon="handlers", doing="looking for events to handle")
         self._succeeded = 0
@@ -97,16 +83,7 @@ class HandlerRunner:
         """Wait for the turns that run, each until its time is up at the most, and close threads and connections."""
         if self._executions:
             await asyncio.wait(list(self._executions.values()))
-        threads = [executor for pool in self._pools.values() for executor in pool.free]
-        for executor in threads:
-            executor.close()
-        for pool in self._pools.values():
-            pool.free.clear()
-        # Idle seats end at once; a moment for their connections to say good-bye.
-        for _ in range(100):
-            if not any(executor.alive for executor in threads):
-                break
-            await asyncio.sleep(0.01)
+        await self._executors.close()
         if self._opened:
             self._opened = False
             await self._database.close()
@@ -124,7 +101,7 @@ class HandlerRunner:
                 await wait(stop, TOGETHER)
 
     async def _begin(self) -> int:
-        """Look for work and begin as many turns as there are seats; how many, pages of old events counted too."""
+        """Look for work and begin as many turns as may; how many, pages of old events counted too."""
         if not self._opened:
             self._database = Database(self._address, name=NAME, size=3)
             await self._database.open()
@@ -140,17 +117,13 @@ class HandlerRunner:
                 self._seen = loop.time()
             if first := [name for name, each in self.handlers.items() if each.begin == "first"]:
                 walked = await queue.walk(connection, first)
-            limits = {name: room for name, pool in self._pools.items() if (room := self._room(pool)) > 0}
-            found = await queue.find(connection, limits)
+            found = await queue.find(connection, self._executors.rooms())
         fresh = [item for item in found if item.sequence not in self._executions]
         for item in fresh:
-            if self._room(self._pools[item.handler]) > 0:
+            if self._executors.room(item.handler) > 0:
                 self._executions[item.sequence] = asyncio.create_task(self._execution(item))
-                self._pools[item.handler].running += 1
+                self._executors.take(item.handler)
         return len(fresh) + walked
-
-    def _room(self, pool: _Pool) -> int:
-        return 0 if pool.hanging >= LEFT_BEHIND else self._threads - pool.running
 
     async def _execution(self, item: WorkItem) -> None:
         try:
@@ -162,26 +135,12 @@ class HandlerRunner:
             telemetry.broken("handlers", error, f"running {item.handler} for {item.intent}")
         finally:
             del self._executions[item.sequence]
-            self._pools[item.handler].running -= 1
+            self._executors.leave(item.handler)
             self._freed.set()
 
     async def _execute(self, item: WorkItem) -> None:
-        handler, pool = self.handlers[item.handler], self._pools[item.handler]
-        execution = Execution(item, handler, self._limit)
-        executor = (
-            pool.free.pop()
-            if pool.free
-            else Executor(self._address, handler, self._ended, silence=self._limit + 5 * GRACE)
-        )
-        ended = self._ending[executor] = asyncio.get_running_loop().create_future()
-        executor.put(execution)
-        done, _ = await asyncio.wait([ended], timeout=self._limit)
-        result: RunEnd | BaseException
-        if done:
-            result = ended.result()
-            pool.free.append(executor)
-        else:
-            result = await self._end(executor, execution, ended, pool)
+        execution = Execution(item, self.handlers[item.handler], self._limit)
+        result = await self._executors.run(item.handler, execution)
         match result:
             case "succeeded":
                 self._succeeded += 1
@@ -194,47 +153,14 @@ class HandlerRunner:
             case _:
                 await self._failed(execution, result)
 
-    async def _end(
-        self, executor: Executor, execution: Execution, ended: asyncio.Future[RunEnd | BaseException], pool: _Pool
-    ) -> RunEnd | BaseException:
-        """Stop an execution whose time is up: first by a cancel, then by its connection; a thread that continues is
-        abandoned."""
-        executor.close()
-        executor.cancel()
-        done, _ = await asyncio.wait([ended], timeout=min(GRACE, self._limit) if executor.is_async else 0)
-        if not done and execution.backend is not None:
-            # Whether the database can do this or not: a thread that continues is counted.
-            with suppress(*AWAY, psycopg.Error):
-                async with self._database.connection() as connection:
-                    await connection.execute(TERMINATE, {"backend": execution.backend})
-            done, _ = await asyncio.wait([ended], timeout=GRACE)
-        if not done:
-            pool.hanging += 1
-
-            def came_back(_: object) -> None:
-                pool.hanging -= 1
-
-            ended.add_done_callback(came_back)
-        elif ended.result() == "succeeded":
-            return "succeeded"
-        return TimeoutError(f"it took more than {self._limit:g} s, and idem stopped it")
-
-    def _ended(self, executor: Executor, result: RunEnd | BaseException) -> None:
-        ended = self._ending.pop(executor, None)
-        if ended is not None and not ended.done():
-            ended.set_result(result)
-
-    async def _failed(self, execution: Execution, error: RunEnd | BaseException) -> None:
-        assert isinstance(error, BaseException)
+    async def _failed(self, execution: Execution, error: BaseException) -> None:
         if execution.backend is None:
             # It never began: no connection, or not this transaction. Not the handler's failure, and no hot loop.
             telemetry.handler_not_started(execution.item.handler, execution.item.intent, execution.item.number, error)
             await asyncio.sleep(1.0)
             return
-        final = isinstance(error, OwnTransaction) or execution.ended_by_handler is not None
-        why: HandlerFailure = failures.failure(
-            OwnTransaction(execution.ended_by_handler or "ended") if final else error, final=final
-        )
+        final = isinstance(error, OwnTransaction) or execution.ended_by_function is not None
+        why: HandlerFailure = failures.failure(execution.own_transaction() if final else error, final=final)
         item = execution.item
         async with self._database.connection() as connection:
             stopped = await failures.fail(connection, item, why, attempts=self._attempts)
@@ -243,6 +169,3 @@ class HandlerRunner:
             telemetry.handler_succeeded(item.handler, item.intent, item.number)
         else:
             telemetry.handler_failed(item.handler, item.intent, item.number, error, stopped=stopped)
-
-
-TERMINATE = "SELECT pg_terminate_backend(%(backend)s)"

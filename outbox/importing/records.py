@@ -164,6 +164,11 @@ def _check_times(shape: LineMembers) -> None:
 
 def _prepared(shape: LineMembers, catalogue: Catalogue, secret: bytes) -> Prepared:
     operation = catalogue.named(shape.operation)
+    if operation.operation.step is not None:
+        raise ConfigError(
+            f"operation: {shape.operation} has several steps, and a line does not say which are done: import it under "
+            "an operation of one call"
+        )
     if operation.operation.kind != "provider":
         raise ConfigError(
             f"operation: {shape.operation} is {operation.operation.kind}: only calls that idem makes can be imported"
@@ -192,6 +197,7 @@ def _prepared(shape: LineMembers, catalogue: Catalogue, secret: bytes) -> Prepar
         )
         _check_request(request, prepared, str(provider_key))
     elif provider_key == prepared.provider_key:
+        assert prepared.request is not None  # a flow is refused above
         request = prepared.request
     else:
         wanted: ProviderRequest = prepared.operation.request(prepared.params)

@@ -211,7 +211,8 @@ SELECT {accept.DECIDED}
            %(method)s::text, %(path)s::text, %(headers)s::jsonb, %(body)s::bytea,
            make_interval(secs => %(key_ttl)s::double precision), make_interval(secs => %(patience)s::double precision),
            %(replay_window)s::integer, %(marks_start)s::boolean, %(traceparent)s::text,
-           %(may_create)s::boolean, %(refuse_after_expiry)s::boolean) AS d
+           %(may_create)s::boolean, %(refuse_after_expiry)s::boolean,
+           %(plan)s::jsonb, %(ordering_group)s::text, %(ordering_key)s::text, %(refusal_holds)s::boolean) AS d
 """  # noqa: S608
 
 
@@ -225,6 +226,9 @@ async def _take_over(
     if item.shape.state == "in_flight" and item.shape.request is None:
         # The operation may render another request now than was sent then: without the bytes idem sends nothing again.
         parameters["replay_window"] = 0
+    if item.shape.state in ("completed", "refused"):
+        # What has ended elsewhere waits for nothing, and holds nothing.
+        parameters |= {"ordering_group": None, "ordering_key": None}
     row = await (await records(connection).execute(TAKE_OVER, parameters)).fetchone()
     assert row is not None
     decided = accept.decision(row)
@@ -251,7 +255,7 @@ def _change(row: OutboxRow, item: ImportedLine, now: datetime, terms: Terms, det
         case "in_flight":
             # The earlier system may have sent it just now.
             quiet = contract.flight_limit + contract.pause_allowance
-            return unknown(dataclasses.replace(change, quiet_for=quiet), terms)
+            return unknown(dataclasses.replace(change, quiet_for=quiet), row, terms)
         case "failed":
             return dataclasses.replace(decide.verdict(row, evidence, terms, redrive=False), event=None)
         case "completed" | "refused" as ended:

@@ -158,6 +158,13 @@ DOUBTS_OLDEST = _newest(
     "idem_doubts_oldest_seconds",
     "Age of the oldest row that recovery has still to doubt: another session locks it, or no sweeper runs.",
 )
+ORDER_OLDEST = _newest(
+    "idem_order_oldest_seconds", "For how long the oldest row has been waiting for its turn by its ordering key."
+)
+ORDER_HELD = _newest(
+    "idem_order_held_keys",
+    "Ordering keys that are held after a refusal until an operator runs idem intents unblock; counted up to 10,000.",
+)
 WEBHOOK_LAST = _newest(
     "idem_webhook_last_timestamp_seconds", "When a provider's last verified webhook arrived.", ["provider"]
 )
@@ -177,6 +184,12 @@ HANDLER_WAITING = _newest(
     "idem_handler_waiting",
     "Events that a handler has not handled yet, including dead letters; counted up to 10,000.",
     ["handler"],
+)
+
+LOCAL_STEPS = Counter(
+    "idem_local_steps_total",
+    "Runs of the function of a local step, by result: ended, failed (retried), stopped (a dead letter).",
+    ["call", "result"],
 )
 
 # How idem itself is.

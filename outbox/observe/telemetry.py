@@ -107,6 +107,12 @@ def webhooks_wait(rows: int, oldest: float) -> None:
     metrics.WEBHOOK_UNMATCHED_OLDEST.set(oldest)
 
 
+def orders_wait(oldest: float, held: int) -> None:
+    """For how many seconds the oldest row waits by its ordering key, and how many keys are held."""
+    metrics.ORDER_OLDEST.set(oldest)
+    metrics.ORDER_HELD.set(held)
+
+
 def doubts_wait(rows: int, oldest: float) -> None:
     """Rows that recovery has still to doubt, and the age of the oldest entry in seconds."""
     metrics.DOUBTS.set(rows)
@@ -229,6 +235,23 @@ def handler_failed(handler: str, intent: UUID, number: int, error: BaseException
 def handler_not_started(handler: str, intent: UUID, number: int, error: BaseException) -> None:
     """A handler was not begun, or its failure could not be kept: its event is found again."""
     log.warning("handler_not_started", handler=handler, intent=str(intent), number=number, error=error_text(error))
+
+
+def local_step_ended(call: str, intent: UUID) -> None:
+    """The function of a local step has run, and its transaction has committed."""
+    metrics.LOCAL_STEPS.labels(call, "ended").inc()
+    log.info("local_step_ended", call=call, intent=str(intent))
+
+
+def local_step_failed(call: str, intent: UUID, error: BaseException, *, stopped: bool) -> None:
+    """It has failed, and nothing of it is left; `stopped`: it has its dead letter and is not tried again."""
+    metrics.LOCAL_STEPS.labels(call, "stopped" if stopped else "failed").inc()
+    log.warning("local_step_failed", call=call, intent=str(intent), stopped=stopped, error=error_text(error))
+
+
+def local_step_not_started(call: str, intent: UUID, error: BaseException) -> None:
+    """It was not begun, or its failure could not be kept: it is found again."""
+    log.warning("local_step_not_started", call=call, intent=str(intent), error=error_text(error))
 
 
 def handlers_wait(waiting: Mapping[str, tuple[int, float]]) -> None:

@@ -6,7 +6,6 @@ version has changed, the action is refused, because the decision was about anoth
 """
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 from uuid import UUID, uuid4
@@ -17,7 +16,6 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import Source, StoredProof
 from idem.outbox.domain.outcomes import Refused, Seen, Succeeded, name
-from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
 from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, Evidence
@@ -27,21 +25,10 @@ from idem.outbox.operator.snapshot import Snapshot
 from idem.outbox.settle import decide, key_rotation, proofs
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.gate import write
+from idem.outbox.settle.own_answers import CANCELLED
 from idem.outbox.values.errors import OperatorRefused
 
 SOURCE: Final = "operator"
-
-_PROBLEM = PROBLEMS["cancelled"]
-
-CANCELLED = Answer(
-    _PROBLEM.status,
-    json.dumps(
-        {name: getattr(_PROBLEM, name) for name in ("type", "title", "status", "code")}
-        | {"detail": "The request was cancelled before anything happened. Use a new key to request it again."}
-    ).encode(),
-    {"content-type": MEDIA_TYPE},
-)
-"""The answer to every request with the key of a cancelled intent, so that a delayed duplicate cannot execute it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +57,30 @@ async def cancel(
     `source`: who the evidence names, an operator or the `client`.
     """
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
-        _refuse(guards.against_cancel(found, sure=know_it_did_not_happen))
-        terms = catalogue.cautious(found.row.operation, found.row.provider)
+        _refuse(guards.against_cancel(found, sure=know_it_did_not_happen, client=source == "client"))
+        terms = catalogue.cautious_of(found.row)
         evidence = dataclasses.replace(_evidence("cancelled", by, reason, found), source=source)
         return await _write(connection, decide.intent_cancelled(found.row, evidence, terms, CANCELLED), found)
+
+
+# What is known of the refusal that an operator decides about.
+REFUSAL = """
+SELECT d.details -> 'refused' AS refused FROM idem.dead_letters d
+ WHERE d.intent_id = %(intent)s AND d.reason = 'partial' AND d.resolved_at IS NULL
+"""
+
+
+async def undo(
+    connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID, *, by: str, reason: str, version: int
+) -> Done:
+    """Undo what a flow has done, by the compensations of its done steps; its open step is not made any more."""
+    async with locking.lock_intent(connection, intent, version, by, reason) as found:
+        _refuse(guards.against_undo(found))
+        row = await (await connection.execute(REFUSAL, {"intent": intent})).fetchone()
+        refused = Refused(**row[0]) if row is not None and row[0] is not None else None
+        terms = catalogue.cautious_of(found.row)
+        evidence = _evidence("undone", by, reason, found)
+        return await _write(connection, decide.undone(found.row, evidence, terms, refused), found)
 
 
 async def redrive(
@@ -98,7 +105,7 @@ async def redrive(
     overridden.
     """
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
-        terms = catalogue.sendable(found.row.operation, found.row.provider)
+        terms = catalogue.sendable(found.row)
         why_not = guards.against_redrive(found, terms, sure=know_it_did_not_happen, new_key=new_provider_key)
         _refuse(why_not)
         overridden = [text for _, text in guards.risks_of_redrive(found, terms, new_key=new_provider_key)]
@@ -151,7 +158,7 @@ async def resolve_failed(
     """
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
         await dead_letters.check_open(connection, letter, intent)
-        terms = catalogue.cautious(found.row.operation, found.row.provider)
+        terms = catalogue.cautious_of(found.row)
         _refuse(guards.against_failed(found, terms, sure=know_it_did_not_happen))
         overridden = [text for _, text in guards.overridable(found, terms)]
         done = await _write(connection, _did_not_happen(found, terms, by, reason, overridden), found)
@@ -187,7 +194,7 @@ async def resolve_completed(
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
         await dead_letters.check_open(connection, letter, intent)
         _refuse(guards.against_completed(found, outcome))
-        terms = catalogue.cautious(found.row.operation, found.row.provider)
+        terms = catalogue.cautious_of(found.row)
         evidence = _evidence("resolved_completed", by, reason, found)
         details = {**evidence.details, "provider_said": said(confirmed)}
         evidence = dataclasses.replace(
@@ -197,15 +204,12 @@ async def resolve_completed(
         proof = StoredProof(uuid4(), SOURCE, outcome, answer, attempt=found.row.attempt)
         applied = await proofs.apply(connection, found.row.id, proof, evidence, terms)
         state = await locking.state(connection, intent)
-        if applied != "applied" or state is not KeyState.COMPLETED:
+        if applied != "applied" or (state is not KeyState.COMPLETED and found.row.plan is None):
             raise OperatorRefused(
                 "contradicting evidence arrived while you were deciding. Nothing was changed; run the command again"
             )
         await dead_letters.resolve(connection, letter, evidence.kind, by, reason)
         return Done(intent, evidence.kind, state, None)
-
-
-OPERATION = "SELECT operation FROM idem.intents WHERE id = %(intent)s"
 
 
 async def _rendered(
@@ -214,17 +218,17 @@ async def _rendered(
     renderer: Renderer,
     intent: UUID,
     outcome: Succeeded | Refused,
-) -> Answer:
-    row = await (await connection.execute(OPERATION, {"intent": intent})).fetchone()
-    if row is None:
-        raise locking.no_such(intent)
-    rendered = await renderer.render(catalogue.require(row[0]).operation, outcome, intent)
+) -> Answer | None:
+    held = await locking.snapshot(connection, intent)
+    if held is None:
+        raise OperatorRefused(f"intent {intent}: {locking.why_ended(await locking.state(connection, intent))}")
+    operation = catalogue.require(held.row.operation, held.row.step_name).operation
+    rendered = await renderer.render(operation, outcome, intent, held.row)
     if rendered.letter is not None:
         raise OperatorRefused(
             f"the operation could not render its answer ({rendered.letter.details['error']}): give the answer "
             "yourself with --answer FILE"
         )
-    assert rendered.answer is not None  # an operator speaks of an end
     return rendered.answer
 
 

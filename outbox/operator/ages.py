@@ -11,6 +11,7 @@ from idem.outbox.observe import telemetry
 from idem.outbox.observe.ages import OTHER, LaneAges, LaneLabels, set_gauges
 from idem.outbox.operator.listing import Record
 from idem.outbox.settle import doubted_rows
+from idem.outbox.settle.step_columns import place_of_letter
 
 INSTALLATION = """
 SELECT i.environment, current_database()::text AS database, i.created_at, statement_timestamp() AS now
@@ -43,12 +44,15 @@ SELECT g.status, g.provider, g.account, g.rows,
  ORDER BY g.status, g.provider, g.account
 """
 PROOFS = """
-SELECT n.provider, n.account, count(*) AS rows,
-       extract(epoch FROM statement_timestamp() - min(p.stored_at))::float8 AS oldest
+SELECT coalesce(n.provider, o.provider, s.provider) AS provider, coalesce(n.account, o.account, s.account) AS account,
+       count(*) AS rows, extract(epoch FROM statement_timestamp() - min(p.stored_at))::float8 AS oldest
   FROM idem.proofs p JOIN idem.intents n ON n.id = p.intent_id
- GROUP BY n.provider, n.account ORDER BY n.provider, n.account
+  LEFT JOIN idem.outbox o ON o.id = p.outbox_id
+  LEFT JOIN idem.steps s ON s.outbox_id = p.outbox_id
+ GROUP BY 1, 2 ORDER BY 1, 2
 """
-# The last five minutes, by one index range per lane; and how many live workers have its breaker open.
+# The last five minutes, by an index range per lane of intents and of steps; and how many live workers have its breaker
+# open.
 LANES = """
 SELECT l.provider, l.account, d.done / 5.0::float8 AS done_per_minute,
        (SELECT count(*) FROM idem.daemons w
@@ -58,11 +62,23 @@ SELECT l.provider, l.account, d.done / 5.0::float8 AS done_per_minute,
   FROM (SELECT o.provider, o.account FROM idem.operations o UNION SELECT o.provider, o.account FROM idem.outbox o) AS l
  CROSS JOIN LATERAL (
        SELECT count(*)::float8 AS done
-         FROM (SELECT FROM idem.intents n
-                WHERE n.provider = l.provider AND n.account = l.account AND n.state = 'completed'
-                  AND n.outcome = 'succeeded' AND n.settled_at > statement_timestamp() - interval '5 min'
-                LIMIT 100000) AS s) AS d
+         FROM ((SELECT FROM idem.intents n
+                 WHERE n.provider = l.provider AND n.account = l.account AND n.state = 'completed'
+                   AND n.outcome = 'succeeded' AND n.settled_at > statement_timestamp() - interval '5 min'
+                 LIMIT 100000)
+                UNION ALL
+               (SELECT FROM idem.steps e
+                 WHERE e.provider = l.provider AND e.account = l.account AND e.outcome = 'succeeded'
+                   AND e.ended_at > statement_timestamp() - interval '5 min'
+                 LIMIT 100000)) AS s) AS d
  ORDER BY l.provider, l.account
+"""
+# What waits by an ordering key, and the keys that are held.
+ORDER = """
+SELECT extract(epoch FROM statement_timestamp() - (SELECT min(o.status_since) FROM idem.outbox o
+                                                    WHERE o.status = 'waiting'))::float8 AS oldest,
+       (SELECT count(*) FROM (SELECT FROM idem.order_holds LIMIT 10000) AS h)::integer AS held,
+       extract(epoch FROM statement_timestamp() - (SELECT min(h.since) FROM idem.order_holds h))::float8 AS oldest_held
 """
 # The age of the oldest is exact; the count stops at ten thousand, because events of other systems may be very many.
 UNMATCHED = """
@@ -73,16 +89,17 @@ SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l WHERE l.fate = '
   FROM idem.webhook_events e
  WHERE e.fate = 'unmatched' AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = e.id)
 """
-DEAD_LETTERS = """
-SELECT d.reason, coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider,
-       coalesce(n.account, w.account, d.details ->> 'account') AS account, count(*) AS rows,
+DEAD_LETTERS = f"""
+SELECT d.reason, coalesce(n.provider, {place_of_letter("provider")}, w.provider, d.details ->> 'provider') AS provider,
+       coalesce(n.account, {place_of_letter("account")}, w.account, d.details ->> 'account') AS account,
+       count(*) AS rows,
        extract(epoch FROM statement_timestamp() - min(d.created_at))::float8 AS oldest
   FROM idem.dead_letters d
   LEFT JOIN idem.intents n ON n.id = d.intent_id
   LEFT JOIN idem.webhook_events w ON w.id = d.webhook_event_id
  WHERE d.resolved_at IS NULL
  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-"""
+"""  # noqa: S608
 # Daemons that live or died without a shutdown message, and of each kind the last that stopped cleanly.
 DAEMONS = """
 WITH last AS (SELECT DISTINCT ON (kind) id FROM idem.daemons ORDER BY kind, seen_at DESC)
@@ -153,6 +170,7 @@ async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | N
             "outbox": await all(OUTBOX),
             "proofs": await all(PROOFS),
             "doubts": {"rows": listed.rows, "oldest": listed.oldest if listed.rows else None},
+            "order": (await all(ORDER))[0],
             "lanes": await all(LANES),
             "unmatched": (await all(UNMATCHED))[0],
             "dead_letters": await all(DEAD_LETTERS),
@@ -188,5 +206,6 @@ async def report(
     for lane, seen in aged.items():
         set_gauges(lane, seen)
     telemetry.webhooks_wait(found["unmatched"]["rows"], found["unmatched"]["oldest"] or 0.0)
+    telemetry.orders_wait(found["order"]["oldest"] or 0.0, found["order"]["held"])
     telemetry.doubts_wait(found["doubts"]["rows"], found["doubts"]["oldest"] or 0.0)
     telemetry.handlers_wait({each["handler"]: (each["events"], each["oldest"]) for each in found["handlers"]})

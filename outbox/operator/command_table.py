@@ -71,7 +71,7 @@ SITUATIONS: Final = (
     Situation("pending, hint", "queued, and an unconfirmed event concerns it", True, (Y, N, C, N, N, C, N)),
     Situation("pending, proof", "queued, and a stored proof waits to be applied", True, (N, N, N, N, N, N, N)),
     Situation("pending, on a word", "queued again after a redrive of an unknown one", True, (Y, N, N, N, N, W, N)),
-    Situation("waiting", "reserved: behind an earlier row of its ordering key", False, (Y, N, N, N, N, Y, Y)),
+    Situation("waiting", "blocked by its ordering key", False, (Y, N, N, N, N, Y, Y)),
     Situation("unfrozen", "accepted by SQL, not rendered yet", False, (Y, N, N, N, N, Y, Y)),
     Situation("claimed, live", "a worker is making the call", True, (N, N, N, N, N, N, N)),
     Situation("claimed inline, live", "the caller's own code is making the call", True, (N, N, N, N, N, N, N)),
@@ -106,7 +106,7 @@ SITUATIONS: Final = (
     Situation("held, hint", "an unconfirmed event concerns it", True, (Y, N, C, C, N, C, N)),
     Situation("held, proof", "a stored proof waits to be applied", True, (N, N, N, N, N, N, N)),
     Situation("held, key expired", "the client may send it as something new", False, (Y, N, N, N, N, Y, Y)),
-    Situation("held, a later step", "an earlier step is done", False, (Y, N, Y, B, Y, N, N)),
+    Situation("held, a later step", "an earlier step is done, and nothing undoes it", False, (Y, N, Y, Y, Y, N, N)),
     Situation("completed", "the answer is stored", True, (N, N, N, N, N, N, N)),
 )  # fmt: skip
 
@@ -123,6 +123,8 @@ WHOLE: Final = {
     "discrepancy, answer_failed, event_failed, and, where the intent is not unknown, conflict and possible_duplicate; "
     "for handler_failed, the handler skips the event",
     "dlq discard": "no row changes; closes an entry that has no intent",
+    "intents unblock": "the intent's own row stays as it is; with `--skip` it leaves the order. The next row of the "
+    "ordering key goes from waiting to pending, or to unfrozen, if nothing else blocks it",
     "import": "creates rows for new keys; a key that idem already has, and not from an import, is an error, and then "
     "nothing is written; rows of an earlier import stay unchanged",
     "pause, resume": "no row changes; while calls are paused no first send, replay or cancel begins",
@@ -133,7 +135,8 @@ WHOLE: Final = {
 """The other commands of an operator, and what they do to a row."""
 
 READ_ONLY: Final = (
-    "status", "doctor", "find", "intents list", "intents show", "unknowns list", "unknowns export", "dlq list",
-    "dlq show", "tenants top", "token list", "config check", "config show", "db check", "db current", "db sql",
+    "status", "doctor", "find", "intents list", "intents show", "intents blocked", "unknowns list", "unknowns export",
+    "dlq list", "dlq show", "tenants top", "token list", "config check", "config show", "db check", "db current",
+    "db sql",
 )  # fmt: skip
 """The commands that change no row. With `--unmask`, the two `show` add who looked to the evidence."""

@@ -111,6 +111,10 @@ OTHERS = """
 SELECT n.id FROM idem.intents n
  WHERE n.provider_reference = %(reference)s AND n.id <> %(intent)s
    AND (n.provider, n.account) = (SELECT o.provider, o.account FROM idem.outbox o WHERE o.intent_id = %(intent)s)
+ UNION ALL
+SELECT s.intent_id FROM idem.steps s
+ WHERE s.provider_reference = %(reference)s AND s.intent_id <> %(intent)s
+   AND (s.provider, s.account) = (SELECT o.provider, o.account FROM idem.outbox o WHERE o.intent_id = %(intent)s)
  LIMIT 1
 """
 

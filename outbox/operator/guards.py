@@ -10,6 +10,7 @@ from idem.outbox.domain.outcomes import Refused, Succeeded, name
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
 from idem.outbox.operator.snapshot import Snapshot
+from idem.outbox.settle import steps
 from idem.outbox.settle.endings import disagreement
 from idem.outbox.values import durations
 
@@ -85,13 +86,27 @@ def instead(snapshot: Snapshot, terms: Terms) -> str:
     return "; or ".join(ways)
 
 
-def against_cancel(snapshot: Snapshot, *, sure: bool = False) -> str | None:
-    """Why this row cannot be cancelled now; None: it can. `sure`: the operator knows that nothing happened."""
+def against_cancel(snapshot: Snapshot, *, sure: bool = False, client: bool = False) -> str | None:
+    """Why this row cannot be cancelled now; None: it can. `sure`: the operator knows that nothing happened. `client`:
+    its client asks for it, who may not undo what is done."""
     row = snapshot.row
     if busy := _busy(snapshot):
         return busy
-    if row.step > 1:
-        return f"step {row.step - 1} is already done, so cancelling cannot undo the whole intent"
+    if any(end.succeeded for end in row.ends) and (client or (why := steps.nothing_to_undo(row))):
+        return f"an earlier step is done ({', '.join(end.name for end in row.ends if end.succeeded)})" + (
+            "" if client else f", and {why}"
+        )
+    return _not_made(snapshot, sure=sure)
+
+
+def against_undo(snapshot: Snapshot) -> str | None:
+    """Why what a flow has done cannot be undone now; None: it can."""
+    return _busy(snapshot) or steps.nothing_to_undo(snapshot.row) or _not_made(snapshot, sure=False)
+
+
+def _not_made(snapshot: Snapshot, *, sure: bool) -> str | None:
+    """Why it is not certain that the open call is not made; None: it is."""
+    row = snapshot.row
     match row.status:
         case OutboxStatus.UNKNOWN:
             return "bytes may have left for the provider: settle it first with `idem dlq resolve`, or wait"

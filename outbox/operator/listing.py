@@ -1,4 +1,6 @@
-"""Read-only queries for operators and clients. A record's keys are its columns' names, which do not change.
+"""Read-only queries for operators and clients; the list of intents is in `intent_list`.
+
+A record's keys are its columns' names, which do not change.
 
 Ages and times left are in seconds by the database's clock, negative if past; times have a time zone. No query reads
 credentials, which are never stored. Params are included only on request; bodies of requests and of a provider's answers
@@ -12,8 +14,10 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from idem.outbox.domain import plan as plans
 from idem.outbox.domain import redaction
-from idem.outbox.operator import search
+from idem.outbox.operator.step_view import steps_of
+from idem.outbox.settle.step_columns import place_of_letter
 
 Record: TypeAlias = dict[str, Any]
 
@@ -38,23 +42,13 @@ class DeadLetterFilters(EntryFilters, total=False):
     after: UUID | None
 
 
-class IntentFilters(EntryFilters, total=False):
-    """The same for intents. `before` is the last id of the page before."""
-
-    tenant: str | None
-    state: str | None
-    operation: str | None
-    key: str | None
-    before: UUID | None
-
-
 class UnknownFilters(EntryFilters, total=False):
     """The same for unknown rows, by when they became unknown. `awaiting` shows those that the provider works on too."""
 
     awaiting: bool
 
 
-_NAMES = {*DeadLetterFilters.__annotations__, *IntentFilters.__annotations__, *UnknownFilters.__annotations__}
+_NAMES = {*DeadLetterFilters.__annotations__, *UnknownFilters.__annotations__}
 _UNFILTERED: Final[dict[str, Any]] = dict.fromkeys(_NAMES) | {"resolved": False, "awaiting": False, "limit": 100}
 
 
@@ -67,10 +61,18 @@ async def _one(connection: AsyncConnection[Any], query: str, **parameters: Any) 
     return next(iter(await _all(connection, query, **parameters)), None)
 
 
-DEAD_LETTERS = """
+# Of a flow: where the step goes that the entry is about; else that of its open step.
+_PLACE = {
+    column: f"""coalesce(n.{column}, {place_of_letter(column)}, o.{column}, w.{column},
+                d.details ->> '{column}')"""
+    for column in ("provider", "account")
+}
+DEAD_LETTERS = f"""
 SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
-       coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider,
-       coalesce(n.account, w.account, d.details ->> 'account') AS account, n.label, n.version, d.seen,
+       {_PLACE["provider"]} AS provider,
+       {_PLACE["account"]} AS account,
+       CASE WHEN n.plan IS NOT NULL THEN coalesce(d.details ->> 'step', o.step_name) END AS step,
+       n.label, n.version, d.seen,
        d.webhook_event_id, d.subject, d.details, d.created_at,
        extract(epoch FROM statement_timestamp() - d.created_at)::float8 AS age,
        d.resolved_at, d.resolution, d.resolved_by, d.note
@@ -81,15 +83,18 @@ SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
  WHERE (%(resolved)s OR d.resolved_at IS NULL)
    AND (%(letter)s::uuid IS NULL OR d.id = %(letter)s)
    AND (%(reason)s::text IS NULL OR d.reason = %(reason)s)
-   AND (%(provider)s::text IS NULL OR coalesce(n.provider, w.provider, d.details ->> 'provider') = %(provider)s)
-   AND (%(account)s::text IS NULL OR coalesce(n.account, w.account, d.details ->> 'account') = %(account)s)
+   AND (%(provider)s::text IS NULL OR {_PLACE["provider"]} = %(provider)s)
+   AND (%(account)s::text IS NULL OR {_PLACE["account"]} = %(account)s)
    AND (%(label)s::text IS NULL OR n.label = %(label)s)
-   AND (%(reference)s::text IS NULL OR n.provider_reference = %(reference)s)
+   AND (%(reference)s::text IS NULL OR n.provider_reference = %(reference)s
+        OR n.plan IS NOT NULL
+           AND (o.provider_reference = %(reference)s
+                OR %(reference)s IN (SELECT s.provider_reference FROM idem.steps s WHERE s.intent_id = n.id)))
    AND (%(since)s::timestamptz IS NULL OR d.created_at >= %(since)s)
    AND (%(until)s::timestamptz IS NULL OR d.created_at < %(until)s)
    AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
  ORDER BY d.id LIMIT %(limit)s
-"""
+"""  # noqa: S608
 
 
 async def dead_letters(connection: AsyncConnection[Any], **filters: Unpack[DeadLetterFilters]) -> list[Record]:
@@ -115,38 +120,10 @@ async def event(connection: AsyncConnection[Any], event_row: UUID) -> Record | N
     return await _one(connection, EVENT, event=event_row)
 
 
-INTENTS = """
-SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.provider, n.account,
-       n.provider_reference, n.label, n.version, n.created_at, n.settled_at,
-       extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS age
-  FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id
- WHERE (%(tenant)s::text IS NULL OR n.tenant_id = %(tenant)s)
-   AND (%(state)s::text IS NULL OR n.state = %(state)s)
-   AND (%(operation)s::text IS NULL OR n.operation = %(operation)s)
-   AND (%(provider)s::text IS NULL OR n.provider = %(provider)s)
-   AND (%(key)s::text IS NULL OR n.idempotency_key = %(key)s)
-   AND (%(account)s::text IS NULL OR n.account = %(account)s)
-   AND (%(label)s::text IS NULL OR left(n.label, 200) = left(%(label)s, 200) AND n.label = %(label)s)
-   AND (%(reference)s::text IS NULL OR n.provider_reference = %(reference)s)
-   AND (%(since)s::timestamptz IS NULL OR n.created_at >= %(since)s AND n.id >= %(low)s)
-   AND (%(until)s::timestamptz IS NULL OR n.created_at < %(until)s AND n.id <= %(high)s)
-   AND (%(before)s::uuid IS NULL OR n.id < %(before)s)
-   -- An intent that is not completed has an open row, so the few are found without a scan of the whole ledger.
-   AND (%(state)s::text IS NULL OR %(state)s = 'completed' OR n.id IN (SELECT w.intent_id FROM idem.outbox w))
- ORDER BY n.id DESC LIMIT %(limit)s
-"""
-
-
-async def intents(connection: AsyncConnection[Any], **filters: Unpack[IntentFilters]) -> list[Record]:
-    """Intents, newest first. Ids are in the order of time."""
-    bounds = search.bounds(filters.get("since"), filters.get("until"))
-    return await _all(connection, INTENTS, **{**_UNFILTERED, **filters, **bounds})
-
-
 INTENT = """
-SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.step, n.version, n.provider,
-       n.account, n.provider_reference, n.label, CASE WHEN %(params)s THEN n.params END AS params, n.result, n.interim,
-       n.object_end,
+SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.recovery_point, n.plan, n.version,
+       n.provider, n.account, n.provider_reference, n.label, CASE WHEN %(params)s THEN n.params END AS params,
+       n.result, n.interim, n.object_end,
        n.requested_at, n.created_at, n.settled_at, k.state AS key_state, k.response_status, k.last_error_code,
        k.last_error_message, k.expires_at
   FROM idem.intents n
@@ -156,9 +133,9 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.
  WHERE n.id = %(intent)s
 """
 ROW = """
-SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.provider_key, o.provider_reference,
-       o.lookups, o.absences, o.failures, o.redrives, o.sweeps, o.status_since, o.available_at, o.start_before,
-       o.first_sent_at, o.claimed_by, o.claimed_until, o.quiet_after, o.redrive_at,
+SELECT o.id, o.status, o.step, o.step_name, o.attempt, o.provider, o.account, o.origin, o.provider_key,
+       o.provider_reference, o.lookups, o.absences, o.failures, o.redrives, o.sweeps, o.status_since, o.available_at,
+       o.start_before, o.first_sent_at, o.claimed_by, o.claimed_until, o.quiet_after, o.redrive_at,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in,
        extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
@@ -166,6 +143,18 @@ SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.pro
        CASE WHEN o.replay_window > 0 AND NOT o.key_burned
             THEN nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL), '-Infinity')
             END AS replay_window_left,
+       o.ordering_group, o.ordering_key,
+       CASE WHEN o.ordering_key IS NULL THEN NULL
+            WHEN o.ordering_number IS NULL THEN 'out of the order'
+            WHEN idem.is_blocked(o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number) THEN 'blocked'
+            ELSE 'first' END AS place,
+       coalesce((SELECT h.intent_id FROM idem.order_holds h
+                  WHERE h.tenant_id = o.tenant_id AND h.ordering_group = o.ordering_group
+                    AND h.ordering_key = o.ordering_key),
+                (SELECT b.intent_id FROM idem.outbox b
+                  WHERE b.tenant_id = o.tenant_id AND b.ordering_group = o.ordering_group
+                    AND b.ordering_key = o.ordering_key AND b.ordering_number < o.ordering_number
+                  ORDER BY b.tenant_id, b.ordering_group, b.ordering_key, b.ordering_number LIMIT 1)) AS blocked_by,
        o.doubted_since,
        coalesce(idem.is_ahead(greatest(o.first_sent_at, o.doubted_since, o.denied_sent_at)), false) AS sent_ahead
   FROM idem.outbox o WHERE o.intent_id = %(intent)s
@@ -179,10 +168,14 @@ ANSWERS = """
 SELECT a.outbox_id, a.outcome, a.attempt, a.http_status, a.message, a.body, a.times, a.at
   FROM idem.provider_answers a WHERE a.intent_id = %(intent)s ORDER BY a.at, a.outcome
 """
+STEPS = """
+SELECT s.step, s.outcome, s.provider_reference, s.provider_status, s.object_end, s.fields, s.ended_at
+  FROM idem.steps s WHERE s.intent_id = %(intent)s ORDER BY s.step
+"""
 TIMELINE = """
 SELECT e.at, e.source, e.kind, e.outcome, e.step, e.attempt, e.http_status, e.provider_reference, e.from_state,
        e.to_state, e.from_status, e.to_status, e.holder, e.claimed_at, e.claimed_until, e.database_role, e.details
-  FROM idem.evidence e WHERE e.intent_id = %(intent)s ORDER BY e.at, e.id
+  FROM idem.evidence e WHERE e.intent_id = %(intent)s ORDER BY e.at, e.kind = 'begun', e.id
 """
 STORED = """
 SELECT p.id, p.source, p.outcome, p.reference, p.status, p.http_status, p.stored_at,
@@ -198,16 +191,19 @@ SELECT d.id, d.reason, d.seen, d.details, d.created_at, d.resolved_at, d.resolut
 async def intent(
     connection: AsyncConnection[Any], intent_id: UUID, *, params: bool = False, unmask: bool = False
 ) -> Record | None:
-    """One intent with everything that is known about it: row, requests, the provider's answers, stored proofs, dead
-    letters, timeline. Bodies of requests and answers are masked unless `unmask`. None if it does not exist.
+    """One intent with everything that is known about it: its steps, row, requests, the provider's answers, stored
+    proofs, dead letters, timeline. Bodies of requests and answers are masked unless `unmask`. None: there is none.
     """
     found = await _one(connection, INTENT, intent=intent_id, params=params)
     if found is None:
         return None
     if not params:
         del found["params"]
+    flow, row = plans.plan(found.pop("plan")), await _one(connection, ROW, intent=intent_id)
+    ended = [] if flow is None else await _all(connection, STEPS, intent=intent_id)
     return found | {
-        "row": await _one(connection, ROW, intent=intent_id),
+        "steps": [] if flow is None else steps_of(flow, ended, row),
+        "row": row,
         "requests": [
             each | {"body": _body(bytes(each["body"]).decode("utf-8", "replace"), unmask)}
             for each in await _all(connection, REQUESTS, intent=intent_id, unmask=unmask)
@@ -218,7 +214,10 @@ async def intent(
         ],
         "proofs": await _all(connection, STORED, intent=intent_id),
         "dead_letters": await _all(connection, DEAD_LETTERS_OF_INTENT, intent=intent_id),
-        "timeline": await _all(connection, TIMELINE, intent=intent_id),
+        "timeline": [
+            each | {"step_name": None if flow is None or each["step"] is None else flow.step(each["step"]).name}
+            for each in await _all(connection, TIMELINE, intent=intent_id)
+        ],
     }
 
 
@@ -227,8 +226,9 @@ def _body(text: str, unmask: bool) -> str:
 
 
 UNKNOWNS = """
-SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.attempt, o.lookups, o.absences,
-       o.provider_key, o.provider_reference, o.status_since, o.available_at AS next_lookup_at, o.quiet_after,
+SELECT o.intent_id, o.status, n.operation, o.step_name AS step, o.provider, o.account, n.label, o.attempt,
+       o.lookups, o.absences, o.provider_key, o.provider_reference, o.status_since, o.available_at AS next_lookup_at,
+       o.quiet_after,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS next_lookup_in,
        CASE WHEN o.replay_window > 0 AND NOT o.key_burned

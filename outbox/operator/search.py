@@ -62,7 +62,13 @@ WITH looked AS MATERIALIZED (
      WHERE n.provider_reference >= %(text)s AND n.provider_reference <= %(text)s
      ORDER BY n.provider_reference, n.tenant_id, n.id LIMIT %(scanned)s
 )
-SELECT l.id FROM looked l ORDER BY l.id DESC LIMIT %(limit)s
+SELECT l.id FROM looked l
+ UNION
+(SELECT s.intent_id FROM idem.steps s WHERE s.provider_reference = %(text)s LIMIT %(scanned)s)
+ UNION
+(SELECT o.intent_id FROM idem.outbox o
+  WHERE o.step_name IS NOT NULL AND o.provider_reference = %(text)s LIMIT %(scanned)s)
+ ORDER BY id DESC LIMIT %(limit)s
 """
 BY_LABEL = """
 WITH looked AS MATERIALIZED (
@@ -119,7 +125,8 @@ def _time(text: str) -> tuple[datetime, datetime] | None:
 
 
 FOUND = """
-SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.provider, n.account,
+SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, o.step_name AS step,
+       coalesce(n.provider, o.provider) AS provider, coalesce(n.account, o.account) AS account,
        n.provider_reference, n.label, n.created_at,
        extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS age,
        ARRAY(SELECT d.id FROM idem.dead_letters d

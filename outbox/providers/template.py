@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -34,8 +35,7 @@ PATH: Final = re.compile(r"/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*
 class KeyText(str):
     """A text with places for the provider key, which only `freeze` knows. `KEY_TEXT` is the key and nothing else.
 
-    As a str it reads `{idem.key}` at these places. Joining or formatting it makes an ordinary str of it: use
-    `KeyText("order ", None)`.
+    As a str it reads `{idem.key}` there; joined or formatted it is an ordinary str: use `KeyText("order ", None)`.
     """
 
     parts: tuple[str | None, ...]
@@ -76,13 +76,17 @@ class Hole:
     def name(self) -> str:
         return ".".join(self.path)
 
+    @property
+    def what(self) -> str:
+        return f"{'the result' if self.path[0] == OURS else 'the param'} {self.name}"
+
 
 Text: TypeAlias = tuple[str | Hole, ...]
 
 
 @lru_cache(1024)
 def compile_text(text: str, ours: frozenset[str] = frozenset()) -> Text:
-    """The parts of a text. `ours` are the names under `idem.` that may be used here.
+    """The parts of a text. `ours` are the names under `idem.` that may be used here, with a star for any end of them.
 
     Raises ValueError for a lone brace, a place without a usable name, or an unknown name of ours.
     """
@@ -113,7 +117,7 @@ def _hole(part: str, text: str, ours: frozenset[str]) -> Hole:
     if not NAME.fullmatch(name):
         raise ValueError(f"{text!r}: {part} names no param; a place is written {{name}}, {{a.b}} or {{name?}}")
     path = tuple(name.split("."))
-    if path[0] == OURS and ".".join(path[1:]) not in ours:
+    if path[0] == OURS and not any(fnmatchcase(".".join(path[1:]), each) for each in ours):
         known = ", ".join(f"{{idem.{word}}}" for word in sorted(ours)) or "none"
         raise ValueError(f"{text!r}: {part} is not available here; of ours there are: {known}")
     return Hole(path, optional)
@@ -218,8 +222,7 @@ def render_text(text: Text, params: Any) -> Any:
 def render_path(text: Text, params: Any) -> str:
     """A path with its query: values percent-encoded whole (RFC 3986), a slash too, as UTF-8.
 
-    Raises Unrenderable for a missing param, for an empty value before the query, and for a value that makes `.` or
-    `..` of a segment: the last two would be another address.
+    Raises Unrenderable for a missing param, an empty value before the query, and a segment of dots (another address).
     """
     parts: list[str | None] = []
     in_path = True
@@ -230,9 +233,9 @@ def render_path(text: Text, params: Any) -> str:
             continue
         value = _look_up(part, params)
         if value is MISSING:
-            raise Unrenderable(f"the param {part.name} is missing, and the path needs it")
+            raise Unrenderable(f"{part.what} is missing, and the path needs it")
         if value == "" and in_path:
-            raise Unrenderable(f"the param {part.name} is empty, and would leave a hole in the path")
+            raise Unrenderable(f"{part.what} is empty, and would leave a hole in the path")
         parts.extend(None if word is None else _encoded(part, word) for word in _words(part, value))
     path = _joined(parts)
     check_path(path)
@@ -262,7 +265,7 @@ def _look_up(hole: Hole, params: Any) -> Any:
         return KEY_TEXT
     value = json_pointer.resolve(params, hole.path)
     if value is MISSING and not hole.optional:
-        raise Unrenderable(f"the param {hole.name} is missing")
+        raise Unrenderable(f"{hole.what} is missing")
     return value
 
 
@@ -274,7 +277,7 @@ def _encoded(hole: Hole, value: str) -> str:
     try:
         return quote(value, safe="")
     except UnicodeEncodeError:
-        raise Unrenderable(f"the param {hole.name} holds a lone surrogate") from None
+        raise Unrenderable(f"{hole.what} holds a lone surrogate") from None
 
 
 def _words(hole: Hole, value: Any) -> tuple[str | None, ...]:
@@ -291,7 +294,7 @@ def _words(hole: Hole, value: Any) -> tuple[str | None, ...]:
             try:
                 return (rfc8785.dumps(value).decode(),)
             except ValueError as error:
-                raise Unrenderable(f"the param {hole.name}: {error}") from None
+                raise Unrenderable(f"{hole.what}: {error}") from None
         case _:
             kind = "null" if value is None else "an object" if isinstance(value, dict) else "a list"
-            raise Unrenderable(f"the param {hole.name} is {kind}, which cannot stand inside a text")
+            raise Unrenderable(f"{hole.what} is {kind}, which cannot stand inside a text")

@@ -30,6 +30,6 @@ async def foreseen(connection: AsyncConnection[Any], catalogue: Catalogue) -> Qu
             if row.status not in NOT_SENT_YET:
                 found += Quarantined(open=1)
                 continue
-            time_left = stays_for(row, age_of[row.id], catalogue.cautious(row.operation, row.provider))
+            time_left = stays_for(row, age_of[row.id], catalogue.cautious_of(row))
             found += Quarantined(unknown=1) if time_left is None else Quarantined(left=1, left_for=time_left)
     return found

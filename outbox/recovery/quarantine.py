@@ -155,7 +155,7 @@ async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: lis
             if row.status not in NOT_SENT_YET:
                 live.append(row.id)
                 continue
-            terms = catalogue.cautious(row.operation, row.provider)
+            terms = catalogue.cautious_of(row)
             time_left = stays_for(row, ages[row.id], terms)
             if time_left is not None:
                 left[row.id] = _left(row, terms.contract, details[row.id]), time_left
@@ -220,10 +220,15 @@ RETURNING outbox_id
 SENT_THEN = """
 UPDATE idem.outbox o
    SET sent_as = (SELECT s.sent_as
-                    FROM (SELECT c.id, c.sent_as FROM idem.intents c
-                           WHERE c.provider = o.provider AND c.account = o.account AND c.provider_reference IS NOT NULL
-                             AND c.state = 'completed' AND c.outcome = 'succeeded'
-                           ORDER BY c.id DESC LIMIT %(near)s) s
+                    FROM ((SELECT c.id, c.sent_as FROM idem.intents c
+                            WHERE c.provider = o.provider AND c.account = o.account AND c.provider_reference IS NOT NULL
+                              AND c.state = 'completed' AND c.outcome = 'succeeded'
+                            ORDER BY c.id DESC LIMIT %(near)s)
+                           UNION ALL
+                          (SELECT d.outbox_id, d.sent_as FROM idem.steps d
+                            WHERE d.provider = o.provider AND d.account = o.account AND d.provider_reference IS NOT NULL
+                              AND d.outcome = 'succeeded'
+                            ORDER BY d.outbox_id DESC LIMIT %(near)s)) s
                    WHERE s.sent_as IS NOT NULL ORDER BY s.id DESC LIMIT 1)
  WHERE o.id = ANY (%(ids)s) AND o.sent_as IS NULL AND o.doubted_since IS NOT NULL AND NOT o.inline
 """

@@ -113,7 +113,7 @@ async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by:
             was = {record.id: record.was for record in found}
             after = found[-1].id
             locked = [found.row for found in await read_locked(connection, list(was))]
-            known = [(row, catalogue.terms(row.operation, row.provider)) for row in locked]
+            known = [(row, catalogue.of(row)) for row in locked]
             rows = {row.id: (row, t) for row, t in known if t is not None and not row.contradicted}
             itself = {row_id for row_id in rows if was[row_id] == REDRIVE}
             verdicts = [decide.verdict(row, evidence, terms, redrive=row.id in itself) for row, terms in rows.values()]

@@ -14,14 +14,16 @@ from uuid import UUID
 
 from idem.outbox.calls.user_code import in_a_thread
 from idem.outbox.domain.completion import default_interim, meaning
-from idem.outbox.domain.operation import Answer, OperationSpec, check_answer, versioned
+from idem.outbox.domain.operation import Answer, FinalOutcome, OperationSpec, check_answer, versioned
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.outcomes import Outcome, Pending, Proof, Refused, Seen, Succeeded
 from idem.outbox.domain.states import Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import DeadLetter
 from idem.outbox.observe import telemetry
+from idem.outbox.settle import steps
 from idem.outbox.settle.results import Report
+from idem.outbox.settle.steps import Conclusion
 from idem.outbox.values import storable
 
 TIME_LIMIT = 2.0
@@ -50,30 +52,38 @@ class Renderer:
     def __init__(self, slots: int = 4) -> None:
         self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(slots))
 
-    async def render(self, operation: OperationSpec, seen: Proof, intent_id: UUID) -> Rendered:
-        """What this proof means for the client: answer or interim answer, or the fallback of it. Never raises."""
+    async def render(
+        self, operation: OperationSpec, seen: Proof, intent_id: UUID, row: OutboxRow | None = None
+    ) -> Rendered:
+        """What this proof means for the client: answer or interim answer, or the fallback of it. Never raises.
+
+        `row`: the row that it is about, where its operation is a flow: a step has an answer only if it ends the flow,
+        or completes the key.
+        """
         match meaning(operation, seen):
             case Pending() as working:
                 return Rendered(interim=await self._interim(operation, working))
-            case Succeeded() | Refused() as end:
+            case Succeeded() | Refused() as end if operation.step is None:
                 return await self._answer(operation, end, intent_id)
+            case _:
+                what = None if row is None or row.plan is None else steps.answered_by(row, operation, seen)
+                if what is None or isinstance(what, Answer):
+                    return Rendered(what)
+                return await self._answer(operation, what, intent_id)
 
     async def report(self, row: OutboxRow, outcome: Outcome, seen: Seen, terms: Terms) -> Report:
         """What the holder of a claim reports of its call, with the answer or interim answer of a proof."""
         rendered = Rendered()
         if isinstance(outcome, Succeeded | Refused | Pending):
-            rendered = await self.render(terms.operation, outcome, row.intent_id)
+            rendered = await self.render(terms.operation, outcome, row.intent_id, row)
         return Report(row, outcome, seen, terms, rendered.answer, rendered.letter, rendered.interim)
 
     async def _answer(self, operation: OperationSpec, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
         try:
             answer = await self._run(operation.name, lambda: operation.answer(outcome, str(intent_id)))
-            check_answer(answer)
-            return Rendered(versioned(answer, operation.answer_version))
+            return _checked(operation, answer)
         except Exception as error:  # user code may raise anything; the row must settle all the same
-            note = f"{type(error).__name__}: {error}"[:500]
-            letter = DeadLetter(Reason.ANSWER_FAILED, {"operation": operation.name, "error": note})
-            return Rendered(versioned(fallback(outcome, intent_id), operation.answer_version), letter)
+            return _failed(operation, outcome, intent_id, error)
 
     async def _interim(self, operation: OperationSpec, working: Pending) -> Any:
         interim = operation.interim
@@ -93,6 +103,37 @@ class Renderer:
         ended.add_done_callback(lambda _: slot.release())
         # What goes on beyond its limit keeps its slot; its thread is left behind and ends with the process.
         return await asyncio.wait_for(asyncio.shield(ended), TIME_LIMIT)
+
+
+def skipped_answer(operation: OperationSpec, row: OutboxRow) -> Rendered:
+    """What it means for the client that the open step of a flow is skipped. Runs the operation's own code, so in a
+    thread and under the limit of its caller; never raises."""
+    return _step_answer(operation, row, steps.answered_by_skip(row))
+
+
+def local_answer(operation: OperationSpec, row: OutboxRow, outcome: Succeeded | Refused) -> Rendered:
+    """The same of the end of a local step: rendered in the thread of its function, and in its time."""
+    return _step_answer(operation, row, steps.answered_by(row, operation, outcome))
+
+
+def _step_answer(operation: OperationSpec, row: OutboxRow, what: Conclusion | None) -> Rendered:
+    if what is None or isinstance(what, Answer):
+        return Rendered(what)
+    try:
+        return _checked(operation, operation.answer(what, str(row.intent_id)))
+    except Exception as error:  # user code may raise anything; the row must settle all the same
+        return _failed(operation, what, row.intent_id, error)
+
+
+def _checked(operation: OperationSpec, answer: Answer) -> Rendered:
+    check_answer(answer)
+    return Rendered(versioned(answer, operation.answer_version))
+
+
+def _failed(operation: OperationSpec, outcome: FinalOutcome, intent_id: UUID, error: Exception) -> Rendered:
+    note = f"{type(error).__name__}: {error}"[:500]
+    letter = DeadLetter(Reason.ANSWER_FAILED, {"operation": operation.name, "error": note})
+    return Rendered(versioned(fallback(outcome, intent_id), operation.answer_version), letter)
 
 
 def fallback(outcome: Succeeded | Refused, intent_id: UUID) -> Answer:

@@ -17,6 +17,7 @@ from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending
 from idem.outbox.domain.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
+from idem.outbox.settle import steps
 from idem.outbox.settle.endings import (
     RETRY_BASE,
     RETRY_CAP,
@@ -29,9 +30,12 @@ from idem.outbox.settle.endings import (
     unknown,
     unless_client_retries,
 )
+from idem.outbox.settle.steps import about
 from idem.outbox.values.backoff import backoff
 
 SWEEPS_THAT_SHOW_A_CRASH = 3
+AT_REST = frozenset({Reason.TOO_LATE, Reason.UNRENDERABLE, Reason.REJECTED, Reason.CRASHES_WORKER, Reason.PARTIAL})
+"""The reasons of a row at rest: they are over when it is not at rest any more."""
 
 
 def report(
@@ -46,7 +50,7 @@ def report(
         case NotExecuted():
             return not_executed(change, row, outcome, terms)
         case Ambiguous():
-            return unknown(ambiguous(change, row, outcome, seen), terms)
+            return unknown(ambiguous(change, row, outcome, seen), row, terms)
         case _ as unlisted:
             assert_never(unlisted)
 
@@ -87,7 +91,7 @@ def fold(
         if letter := disagreement(one.proof, other.proof):
             keeps = row.status in (OutboxStatus.UNKNOWN, OutboxStatus.AWAITING)
             return dataclasses.replace(
-                unknown(seen, terms),
+                unknown(seen, row, terms),
                 status=row.status if keeps else OutboxStatus.UNKNOWN,
                 state=row.state if keeps else KeyState.UNKNOWN,
                 letters=(letter,),
@@ -122,7 +126,7 @@ def swept(row: OutboxRow, stored: Sequence[StoredProof], terms: Terms, by: Sourc
                 change, status=OutboxStatus.PENDING, state=KeyState.IN_PROGRESS, due_in=backoff(0, base=1, cap=1)
             )
     else:
-        change = unknown(change, terms)
+        change = unknown(change, row, terms)
     return fold(change, row, None, stored, terms)
 
 
@@ -159,7 +163,7 @@ def verdict(row: OutboxRow, evidence: Evidence, terms: Terms, *, redrive: bool =
     reason = Reason.CRASHES_WORKER if row.sweeps >= SWEEPS_THAT_SHOW_A_CRASH else Reason.TOO_LATE
     letter = DeadLetter(reason, {"redrives": row.redrives, "sweeps": row.sweeps})
     # Only its client takes an inline row up again, so nothing may stand in its way: no operator could redrive it.
-    letters = () if row.inline else unless_client_retries(letter, terms)
+    letters = () if row.inline else unless_client_retries(letter, row, terms)
     return dataclasses.replace(
         change,
         letters=letters,
@@ -173,22 +177,26 @@ def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: floa
     """A row at rest goes back to work under the same provider key. Only a person's redrive moves the patience.
 
     A burned key is never sent again: the row goes back to be rendered, under a new key (`idem.outbox.worker.freezing`).
+    One that is blocked by its ordering key waits first.
     """
+    ready = OutboxStatus.PENDING if row.frozen and not row.key_burned else OutboxStatus.UNFROZEN
     return dataclasses.replace(
         unchanged(row, evidence, terms),
-        status=OutboxStatus.PENDING if row.frozen and not row.key_burned else OutboxStatus.UNFROZEN,
+        status=OutboxStatus.WAITING if row.blocked else ready,
         state=KeyState.IN_PROGRESS,
         due_in=max(0.0, row.quiet_left or 0.0) if row.key_burned else 0.0,
         redrives=row.redrives + 1,
         patience=patience,
-        closes=frozenset({Reason.TOO_LATE, Reason.UNRENDERABLE, Reason.REJECTED, Reason.CRASHES_WORKER}),
+        closes=AT_REST,
         alone=True,
     )
 
 
 def with_dead_letter(row: OutboxRow, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
     """Open a dead letter; state, status and the next look-up stay as they are."""
-    change = dataclasses.replace(unchanged(row, evidence, terms), letters=(letter,), alone=True, keeps_schedule=True)
+    change = dataclasses.replace(
+        unchanged(row, evidence, terms), letters=about(row, letter), alone=True, keeps_schedule=True
+    )
     if row.status is OutboxStatus.UNKNOWN:
         change = dataclasses.replace(change, error_code="outcome_unknown")
     if row.token is None:
@@ -201,6 +209,9 @@ def with_dead_letter(row: OutboxRow, evidence: Evidence, terms: Terms, letter: D
 
 def intent_cancelled(row: OutboxRow, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
     """Completed with the operation's answer `cancelled`, so that a delayed duplicate cannot execute it."""
+    if row.plan is not None:
+        change = dataclasses.replace(unchanged(row, evidence, terms), alone=True)
+        return steps.cancelled(change, row, answer, terms)
     return dataclasses.replace(
         unchanged(row, evidence, terms),
         status=None,
@@ -213,6 +224,11 @@ def intent_cancelled(row: OutboxRow, evidence: Evidence, terms: Terms, answer: A
     )
 
 
+def undone(row: OutboxRow, evidence: Evidence, terms: Terms, refused: Refused | None) -> Change:
+    """What a flow has done is undone: the compensations begin."""
+    return steps.undone(dataclasses.replace(unchanged(row, evidence, terms), alone=True), row, refused, terms)
+
+
 def database_changed(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
     """A queued row of a database that lost commits: it may have been sent by what was lost (hazards 5, 60).
 
@@ -223,10 +239,10 @@ def database_changed(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change
     change = dataclasses.replace(
         unchanged(row, evidence, terms),
         quiet_for=terms.contract.flight_limit + terms.contract.pause_allowance,
-        closes=frozenset({Reason.TOO_LATE, Reason.UNRENDERABLE, Reason.REJECTED, Reason.CRASHES_WORKER}),
+        closes=AT_REST,
         doubt="begins",
     )
-    return unknown(change, terms)
+    return unknown(change, row, terms)
 
 
 def unchanged(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
@@ -263,6 +279,9 @@ def _undecided(change: Change) -> Change:
         still_open=False,
         reference=None,
         result=None,
+        step_end=None,
+        next_step=None,
+        completes_key=False,
         error_code=None,
         error_message=None,
         due_in=None,

@@ -11,6 +11,7 @@ from idem.outbox.domain.outcomes import NotExecuted, Pending, Proof, Refused, Su
 from idem.outbox.domain.states import BLOCKS_RETRY, CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter
+from idem.outbox.settle import steps
 from idem.outbox.values.backoff import backoff, not_before
 
 RETRY_BASE, RETRY_CAP = 1.0, 60.0
@@ -32,23 +33,31 @@ def concluded(
     """
     match meaning(terms.operation, proof, answered=answer is not None):
         case Succeeded() | Refused() as end:
-            return completed(change, row, end, answer)
+            return ended(change, row, end, answer, terms)
         case Pending() as working:
             return accepted_there(change, row, working, interim, terms)
         case _ as unlisted:
             assert_never(unlisted)
 
 
-def completed(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
-    """The step is done. A late proof after rest corrects the event that nothing happened."""
-    if answer is None:
-        raise ValueError("a final outcome is settled with an answer that was already rendered")
+def ended(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answer: Answer | None, terms: Terms) -> Change:
+    """The call has its end: its intent too, or the next step of its flow begins."""
     letters = (*change.letters, *_second_object(row, outcome))
     if row.key_used_anew:
         letters = (
             *letters,
             DeadLetter(Reason.CONFLICT, {"why": "the key expired and was used again", **about(outcome)}),
         )
+    change = dataclasses.replace(change, letters=letters)
+    if row.plan is None:
+        return completed(change, row, outcome, answer)
+    return steps.ended(change, row, outcome, answer, terms)
+
+
+def completed(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
+    """The intent is done. A late proof after rest corrects the event that nothing happened."""
+    if answer is None:
+        raise ValueError("a final outcome is settled with an answer that was already rendered")
     return dataclasses.replace(
         change,
         status=None,
@@ -61,7 +70,6 @@ def completed(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answ
         result=dict(outcome.fields),
         due_in=None,
         closes=CLOSED_BY_PROOF,
-        letters=letters,
         error_code=None,
         error_message=None,
         event="corrected" if row.state is KeyState.FAILED_RETRYABLE else "completed",
@@ -118,7 +126,11 @@ def _second_object(row: OutboxRow, outcome: Proof) -> tuple[DeadLetter, ...]:
 def not_executed(change: Change, row: OutboxRow, outcome: NotExecuted, terms: Terms) -> Change:
     """Back to the queue, or at rest if the row is too old or refused as it is."""
     if row.inline:
-        return unknown(change, terms) if row.doubted_for is not None else _rests_for_its_client(change, outcome, terms)
+        return (
+            unknown(change, row, terms)
+            if row.doubted_for is not None
+            else _rests_for_its_client(change, outcome, terms)
+        )
     if outcome.why == "request":
         details = {
             "attempts": row.attempt,
@@ -156,8 +168,8 @@ def at_rest(change: Change, row: OutboxRow, terms: Terms, letter: DeadLetter) ->
     What commits that the database has forgotten may have sent is not proven by its own attempts: unknown.
     """
     if row.doubted_for is not None:
-        return unknown(change, terms)
-    letters = (letter,) if letter.reason is not Reason.TOO_LATE else unless_client_retries(letter, terms)
+        return unknown(change, row, terms)
+    letters = unless_client_retries(letter, row, terms)
     return dataclasses.replace(
         resting(change, terms, letter.reason), error_code=str(letter.reason), letters=letters, event="rested"
     )
@@ -175,11 +187,14 @@ def resting(change: Change, terms: Terms, reason: Reason | None = None) -> Chang
     )
 
 
-def unknown(change: Change, terms: Terms) -> Change:
+def unknown(change: Change, row: OutboxRow, terms: Terms) -> Change:
     """Bytes may have left. Look-ups are counted anew."""
     letters = change.letters
     if not terms.settleable and terms.standing_order is None:
-        letters = (*letters, DeadLetter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider}))
+        letters = (
+            *letters,
+            *steps.about(row, DeadLetter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider})),
+        )
     return dataclasses.replace(
         change,
         status=OutboxStatus.UNKNOWN,
@@ -211,8 +226,10 @@ def another(known: str | None, reference: str | None) -> bool:
     return None not in (known, reference) and known != reference
 
 
-def unless_client_retries(letter: DeadLetter, terms: Terms) -> tuple[DeadLetter, ...]:
-    return () if terms.operation.retry == "client" and letter.reason is Reason.TOO_LATE else (letter,)
+def unless_client_retries(letter: DeadLetter, row: OutboxRow, terms: Terms) -> tuple[DeadLetter, ...]:
+    """The entry of a row at rest; none where its client comes again. What is partly done is not left to a client."""
+    comes_again = terms.operation.retry == "client" and not row.ends
+    return () if comes_again and letter.reason is Reason.TOO_LATE else steps.about(row, letter)
 
 
 def rest_message(reason: Reason | None) -> str:

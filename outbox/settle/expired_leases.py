@@ -74,6 +74,6 @@ def _ending(catalogue: Catalogue, by: Source) -> Make:
         row = found.row
         if row.status is not OutboxStatus.CLAIMED or row.live:
             return None
-        return decide.swept(row, found.stored, catalogue.cautious(row.operation, row.provider), by)
+        return decide.swept(row, found.stored, catalogue.cautious_of(row), by)
 
     return make

@@ -21,8 +21,8 @@ from psycopg.pq import TransactionStatus
 from idem.outbox.database.pool import records
 from idem.outbox.domain.transition import Change, bare, parameters
 from idem.outbox.observe import after_commit
-from idem.outbox.observe.after_commit import Moved
 from idem.outbox.settle.doubted_rows import O_IS_LISTED
+from idem.outbox.settle.order import ALSO_PROMOTED, PROMOTION, WAKES, moved
 
 UNSTORABLE = (DataError, ProgramLimitExceeded)
 """What a value from outside can do to a batch in spite of being made storable (SQLSTATE classes 22 and 54)."""
@@ -32,7 +32,8 @@ UNSTORABLE = (DataError, ProgramLimitExceeded)
 WRITE = f"""
 WITH input AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(changes)s::json) AS i (
-        id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
+        id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, key_state text, ended text,
+        step_end jsonb, next_step integer, next_patience float8,
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
         lookups integer, keeps_schedule boolean, absences integer, failures integer, redrives integer, sweeps integer,
         key_burned boolean, server_error boolean, whole boolean, rests boolean, doubt text, word text,
@@ -47,7 +48,7 @@ WITH input AS MATERIALIZED (
     SELECT k.intent_id FROM locked l JOIN input i ON i.id = l.id CROSS JOIN LATERAL (
            SELECT k.intent_id FROM idem.idempotency_keys k
             WHERE k.intent_id = l.intent_id AND k.state NOT IN ('completed', 'expired')
-              AND (k.state <> i.to_state OR k.last_error_code IS DISTINCT FROM i.error_code)
+              AND (k.state <> i.key_state OR k.last_error_code IS DISTINCT FROM i.error_code)
               FOR NO KEY UPDATE SKIP LOCKED) k
 ), intents AS MATERIALIZED (
     SELECT n.* FROM idem.intents n
@@ -62,7 +63,7 @@ WITH input AS MATERIALIZED (
     SELECT l.intent_id
       FROM locked l JOIN input i ON i.id = l.id JOIN idem.idempotency_keys k ON k.intent_id = l.intent_id
      WHERE k.state NOT IN ('completed', 'expired')
-       AND (k.state <> i.to_state OR k.last_error_code IS DISTINCT FROM i.error_code)
+       AND (k.state <> i.key_state OR k.last_error_code IS DISTINCT FROM i.error_code)
        AND k.intent_id <> ALL (ARRAY(SELECT f.intent_id FROM keys f))
     UNION ALL
     SELECT d.intent_id FROM idem.dead_letters d
@@ -71,8 +72,8 @@ WITH input AS MATERIALIZED (
 ), held_proofs AS MATERIALIZED (
     SELECT p.id FROM idem.proofs p WHERE p.id = ANY (%(folds)s) AND p.id <> ALL (ARRAY(SELECT f.id FROM proofs f))
 ), matched AS MATERIALIZED (
-    SELECT i.*, o.intent_id, o.step, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
-           o.provider, o.account, o.traceparent, o.sent_as,
+    SELECT i.*, o.intent_id, o.step, o.step_name, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
+           o.provider, o.account, o.traceparent, o.sent_as, o.doubted_since,
            extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited,
            least(o.imported_sent_at, n.created_at) AS wanted_first,
            n.state AS from_state, n.tenant_id, n.operation, n.idempotency_key, n.label,
@@ -91,7 +92,25 @@ WITH input AS MATERIALIZED (
        AND (i.doubt = 'begins' OR NOT {O_IS_LISTED})
 ), gone AS (
     DELETE FROM idem.outbox o USING matched m WHERE o.id = m.id AND m.to_status IS NULL
-), moved AS (
+    RETURNING o.id, o.intent_id, o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number, o.refusal_holds,
+              m.source, o.refusal_holds AND m.ended = 'refused' AS holds, m.next_step IS NOT NULL AS goes_on
+), ended AS (
+    -- Of a flow: the end of the step. It is read from the rows that are gone, so the next row comes after both.
+    INSERT INTO idem.steps (intent_id, step, outbox_id, name, outcome, undoes, provider, account, provider_reference,
+                            provider_status, sent_as, object_end, fields)
+    SELECT m.intent_id, m.step, m.id, m.step_name, m.step_end ->> 'outcome', (m.step_end ->> 'undoes')::smallint,
+           m.provider, m.account, m.reference, m.provider_status,
+           CASE WHEN m.source <> 'operator' THEN m.sent_as END, CASE WHEN m.still_open THEN 'open' END,
+           coalesce(m.result, '{{}}')
+      FROM gone g JOIN matched m ON m.id = g.id WHERE m.step_end IS NOT NULL
+    RETURNING intent_id
+), begun AS MATERIALIZED (
+    SELECT e.intent_id, idem.begin_step(e.intent_id, m.next_step, make_interval(secs => m.next_patience), m.traceparent,
+                                        m.source, m.doubted_since, g.ordering_group, g.ordering_key,
+                                        g.ordering_number, g.refusal_holds) AS id
+      FROM ended e JOIN matched m ON m.intent_id = e.intent_id JOIN gone g ON g.id = m.id
+     WHERE m.next_step IS NOT NULL
+), {WAKES}, moved AS (
     UPDATE idem.outbox o
        SET status = m.to_status,
            status_since  = CASE WHEN o.status = m.to_status THEN o.status_since ELSE m.at END,
@@ -129,35 +148,36 @@ WITH input AS MATERIALIZED (
            settled_at = CASE WHEN m.to_state = 'completed' THEN m.at END,
            -- What a person has seen may be in another account: it does not show whose calls are found.
            sent_as    = CASE WHEN m.to_state = 'completed' AND m.source <> 'operator' THEN m.sent_as END,
-           provider_reference = coalesce(m.reference, n.provider_reference),
+           provider_reference = CASE WHEN m.step_name IS NULL THEN coalesce(m.reference, n.provider_reference) END,
            result     = coalesce(m.result, n.result),
+           recovery_point = CASE WHEN m.step_end IS NULL THEN n.recovery_point ELSE m.step END,
            interim    = CASE m.to_status WHEN 'awaiting' THEN coalesce(m.interim, n.interim) END,
-           object_end = CASE WHEN m.still_open THEN 'open' END
+           object_end = CASE WHEN m.still_open AND m.step_name IS NULL THEN 'open' END
       FROM matched m
      WHERE n.id = m.intent_id
-       AND (m.from_state <> m.to_state OR m.reference IS NOT NULL OR m.interim IS NOT NULL
+       AND (m.from_state <> m.to_state OR m.reference IS NOT NULL OR m.interim IS NOT NULL OR m.step_end IS NOT NULL
             OR m.from_status IS DISTINCT FROM 'claimed')
 ), answered AS (
     UPDATE idem.idempotency_keys k
-       SET state              = m.to_state,
+       SET state              = m.key_state,
            response_status    = m.answer_status,
            response_headers   = m.answer_headers,
            response_body      = decode(m.answer_body, 'base64'),
            response_schema_version = CASE
-               WHEN m.to_state <> 'completed' THEN NULL
+               WHEN m.key_state <> 'completed' THEN NULL
                WHEN m.answer_headers ->> 'Idempotent-Answer-Version' ~ '^[1-9][0-9]{{0,8}}$'
                    THEN (m.answer_headers ->> 'Idempotent-Answer-Version')::integer
                ELSE 1 END,
-           completed_at       = CASE WHEN m.to_state = 'completed' THEN m.at END,
+           completed_at       = CASE WHEN m.key_state = 'completed' THEN m.at END,
            last_error_code    = m.error_code,
            last_error_message = m.error_message,
-           expires_at         = CASE WHEN m.to_state IN ('completed', 'failed_retryable')
+           expires_at         = CASE WHEN m.key_state IN ('completed', 'failed_retryable')
                                      THEN greatest(k.expires_at, m.at + make_interval(secs => m.answer_ttl))
                                      ELSE k.expires_at END
       FROM matched m
      WHERE k.tenant_id = m.tenant_id AND k.operation = m.operation AND k.idempotency_key = m.idempotency_key
        AND k.intent_id = m.intent_id AND k.state NOT IN ('completed', 'expired')
-       AND (k.state <> m.to_state OR k.last_error_code IS DISTINCT FROM m.error_code)
+       AND (k.state <> m.key_state OR k.last_error_code IS DISTINCT FROM m.error_code)
 ), seen AS (
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, outcome, http_status,
                                provider_reference, from_state, to_state, from_status, to_status, holder, claimed_at,
@@ -191,21 +211,28 @@ WITH input AS MATERIALIZED (
      WHERE d.intent_id = m.intent_id AND d.resolved_at IS NULL AND m.closes ? d.reason
 ), emitted AS (
     INSERT INTO idem.events (aggregateid, number, type, payload)
-    SELECT m.intent_id, e.number, m.event,
-           jsonb_build_object('intent', m.intent_id, 'number', e.number, 'tenant', m.tenant_id,
+    SELECT m.intent_id, e.number + v.place, v.type,
+           jsonb_build_object('intent', m.intent_id, 'number', e.number + v.place, 'tenant', m.tenant_id,
                               'operation', m.operation, 'label', m.label, 'state', m.to_state, 'outcome', m.ended,
                               'provider_reference', m.reference, 'status', m.provider_status)
                || CASE WHEN m.still_open THEN '{{"interim": true}}'::jsonb ELSE '{{}}' END
+               || coalesce(m.step_end -> 'told', '{{}}')
+               || CASE WHEN v.type <> 'step' THEN coalesce(m.step_end -> 'flow', '{{}}') ELSE '{{}}' END
       FROM matched m CROSS JOIN LATERAL (
-           SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = m.intent_id) AS e
-     WHERE m.event IS NOT NULL
+           SELECT coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = m.intent_id) AS e
+     CROSS JOIN LATERAL (
+           SELECT 1 AS place, 'step' AS type WHERE m.step_end IS NOT NULL
+            UNION ALL
+           SELECT CASE WHEN m.step_end IS NULL THEN 1 ELSE 2 END, m.event WHERE m.event IS NOT NULL) AS v
+     WHERE m.event IS NOT NULL OR m.step_end IS NOT NULL
 ), folded AS (
     DELETE FROM idem.proofs p USING matched m, jsonb_array_elements_text(m.folds) AS f (id) WHERE p.id = f.id::uuid
 )
 SELECT m.id, m.tenant_id AS tenant, m.operation, m.idempotency_key AS key, m.intent_id AS intent, m.attempt, m.source,
        m.kind, m.seen, m.from_state, m.to_state, m.from_status, m.to_status, m.provider, m.account, m.waited,
-       m.traceparent, b.reasons AS letters
-  FROM matched m LEFT JOIN opened b ON b.intent_id = m.intent_id
+       m.traceparent, b.reasons AS letters, s.id AS next_row
+  FROM matched m LEFT JOIN opened b ON b.intent_id = m.intent_id LEFT JOIN begun s ON s.intent_id = m.intent_id
+  {ALSO_PROMOTED}
 """  # noqa: S608
 
 
@@ -242,17 +269,21 @@ async def _write_in_transaction(connection: AsyncConnection[Any], records: list[
 
 async def _write(connection: AsyncConnection[Any], rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
     cursor = records(connection)
-    await cursor.execute(
-        WRITE,
-        {
-            "changes": json.dumps(rows, allow_nan=False),
-            "ids": [UUID(row["id"]) for row in rows],
-            "folds": [UUID(proof) for row in rows for proof in row["folds"]],
-        },
-    )
+    await cursor.execute(WRITE, _given(rows))
     written = await cursor.fetchall()
     for row in written:
-        columns = row._asdict() | {"letters": tuple(row.letters or ())}
-        del columns["id"]
-        after_commit.emit(connection, partial(after_commit.moved, Moved(**columns)))
-    return {row.id for row in written}
+        after_commit.emit(connection, partial(after_commit.moved, moved(row)))
+    return {row.id for row in written if row.kind != PROMOTION}
+
+
+def given(changes: Sequence[Change]) -> dict[str, Any]:
+    """What WRITE is given, for who executes it on a connection of another kind."""
+    return _given([parameters(change) for change in changes])
+
+
+def _given(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "changes": json.dumps(rows, allow_nan=False),
+        "ids": [UUID(row["id"]) for row in rows],
+        "folds": [UUID(proof) for row in rows for proof in row["folds"]],
+    }

@@ -17,6 +17,7 @@ from idem.outbox.domain import keys
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.settle import steps
 from idem.outbox.values.errors import OperatorRefused
 
 
@@ -148,10 +149,10 @@ async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: Out
         raise OperatorRefused(
             f"the row is {row.status}: only a row that is at rest and proven not executed may get a new provider key"
         )
-    terms = catalogue.sendable(row.operation, row.provider)
+    terms = catalogue.sendable(row)
     renewal, params = await _following(connection, row)
     provider = catalogue.providers[row.provider]
-    request = provider.freeze(terms.operation.request(params), str(renewal.key))
+    request = provider.freeze(terms.operation.request_of(params, steps.by_name(row.ends)), str(renewal.key))
     frozen = {
         "id": row.id,
         "generation": renewal.generation,

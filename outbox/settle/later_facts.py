@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.outcomes import Fields
-from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle.record import emit, note
 from idem.outbox.values import storable
@@ -28,7 +28,11 @@ SELECT (SELECT c.status FROM ours c WHERE c.id = %(row)s) AS call,
        EXISTS (SELECT FROM idem.outbox o
                 WHERE o.intent_id = %(intent)s AND o.id <> ALL (ARRAY(SELECT c.id FROM ours c))) AS locked
 """
-LOCK_INTENT = "SELECT n.state FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE SKIP LOCKED"
+LOCK_INTENT = """
+SELECT n.state IN ('completed', 'failed_retryable')
+       OR n.plan IS NOT NULL AND EXISTS (SELECT FROM idem.steps s WHERE s.outbox_id = %(row)s) AS has_ended
+  FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE SKIP LOCKED
+"""
 
 
 async def record_fact(
@@ -42,11 +46,13 @@ async def record_fact(
     fields: Fields,
     recorded: bool = False,
     explained: bool = False,
+    step: str | None = None,
 ) -> LaterFactEnd:
     """Keep a later fact as evidence, unless it is `recorded` already, and emit it as an event of its intent, in the
     caller's transaction.
 
-    An intent that has not come to an end gets no event yet: come again. `explained`: it contradicts nothing. We
+    A call that has not come to an end gets no event yet: come again. The end of a step of a flow is enough, whatever
+    became of the flow since; its name (`step`) is told. `explained`: it contradicts nothing. We
     have told the provider to cancel the object, so that it may be the echo of that; or the provider was asked, and
     what it has shown is the end of something under a key that is not in use any more.
     """
@@ -55,7 +61,7 @@ async def record_fact(
     call, locked = rows
     if locked:
         return "locked"
-    found = await (await connection.execute(LOCK_INTENT, {"intent": intent_id})).fetchone()
+    found = await (await connection.execute(LOCK_INTENT, {"intent": intent_id, "row": row_id})).fetchone()
     if found is None:
         return "locked"
     if not recorded:
@@ -63,9 +69,9 @@ async def record_fact(
     # The provider's own word stands behind an `awaiting` row: its object is there.
     if call not in (None, OutboxStatus.AWAITING) and not explained:
         return "open"
-    if found[0] not in (KeyState.COMPLETED, KeyState.FAILED_RETRYABLE):
+    if not found[0]:
         return "early"
     said = None if status is None else storable.text(status, 100)
-    more = {"status": said, "fields": fields, "details": evidence.details}
+    more = {"status": said, "fields": fields, "details": evidence.details} | ({"step": step} if step else {})
     await emit(connection, intent_id, "later_fact", more, reference=evidence.reference)
     return "emitted"

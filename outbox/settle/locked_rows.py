@@ -12,6 +12,7 @@ from idem.outbox.database.pool import is_true, records
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import OutboxRow, StoredProof, outbox_row
 from idem.outbox.domain.outcomes import proof
+from idem.outbox.settle.step_columns import contradiction, step_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,14 @@ FIRST_ID = UUID(int=0)
 IS_GONE = "SELECT NOT EXISTS (SELECT FROM idem.outbox WHERE id = %(id)s)"
 SOON = 0.5
 """Seconds: much longer than any lock of ours is held."""
-READ = """
+READ = f"""
 SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state, o.claim_token AS token, o.attempt,
        o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.lookups, o.absences, o.failures,
        o.marks_start, o.inline, o.claimed_by AS holder, o.provider_reference AS reference,
-       o.key_burned, o.cancel_sent, o.server_error, o.redrive_at IS NOT NULL AS redrives_itself,
+       o.key_burned, o.cancel_sent, o.server_error,
+       CASE WHEN o.ordering_key IS NULL THEN false
+            ELSE idem.is_blocked(o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number) END AS blocked,
+       o.redrive_at IS NOT NULL AS redrives_itself,
        EXISTS (SELECT FROM idem.requests r WHERE r.outbox_id = o.id AND r.generation = o.generation) AS frozen,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
        o.started_at IS NOT NULL AS started,
@@ -71,14 +75,21 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
        EXISTS (SELECT FROM idem.idempotency_keys k
                 WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation
                   AND k.idempotency_key = n.idempotency_key AND k.intent_id <> n.id) AS key_used_anew,
-       EXISTS (SELECT FROM idem.dead_letters l
-                WHERE l.intent_id = n.id AND l.resolved_at IS NULL
-                  AND l.reason IN ('conflict', 'possible_duplicate'))
+       {contradiction("o")}
        OR (SELECT h.id FROM idem.proofs h WHERE h.outbox_id = o.id AND h.outcome = 'hint' LIMIT 1) IS NOT NULL
-       AS contradicted
+       AS contradicted,
+       o.step_name IS NOT NULL
+       AND EXISTS (SELECT FROM idem.dead_letters l
+                    WHERE l.intent_id = n.id AND l.resolved_at IS NULL AND l.reason = 'partial'
+                      AND l.details ? 'refused') AS refused_there,
+       CASE WHEN o.step_name IS NOT NULL THEN
+           ARRAY(SELECT l.details #>> '{{refused,reference}}' FROM idem.dead_letters l
+                  WHERE l.intent_id = n.id AND l.reason = 'partial' AND l.details ? 'refused'
+                    AND l.details ->> 'step' = o.step_name) END AS refusals,
+       {step_columns("o")}
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE o.id = ANY (%(ids)s) ORDER BY o.id
-"""
+"""  # noqa: S608
 STORED = """
 SELECT p.outbox_id, p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt,
        p.answer_status, p.answer_headers, p.answer_body, p.interim,

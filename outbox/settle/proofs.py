@@ -20,6 +20,7 @@ from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.decide import proven
+from idem.outbox.settle.done_steps import done_step, lock_flow, object_ended
 from idem.outbox.settle.endings import disagreement
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import LockedRow, is_gone, lock, lock_soon
@@ -141,11 +142,11 @@ def _as_json(value: Any) -> str | None:
 
 
 DONE = """
-SELECT n.id, n.state, n.provider_reference, n.object_end,
+SELECT n.id, NULL AS step, n.provider_reference, n.object_end,
        CASE WHEN n.state = 'failed_retryable' AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = n.id)
             THEN 'at_rest' ELSE n.outcome END AS outcome
   FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
- WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1 FOR NO KEY UPDATE OF n
+ WHERE r.outbox_id = %(row)s AND n.plan IS NULL ORDER BY r.generation DESC LIMIT 1 FOR NO KEY UPDATE OF n
 """
 OBJECT_END = "UPDATE idem.intents SET object_end = %(end)s WHERE id = %(intent)s"
 DROP = "DELETE FROM idem.proofs WHERE id = %(id)s"
@@ -162,10 +163,16 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
 
     Where the key was complete when the object existed, the end of that object is a later fact and not a contradiction;
     it is emitted once. Under the intent's lock, because its row is gone, which would order two of them and their
-    events.
+    events. A step of a flow has an end of its own, and what is open of the flow is left alone (hazard 57); while
+    another session holds that, the proof is stored.
     """
     cursor = records(connection)
     done = await (await cursor.execute(DONE, {"row": row_id})).fetchone()
+    if done is None:
+        if not await lock_flow(connection, row_id):
+            await store(connection, row_id, found, evidence)
+            return "stored"
+        done = await done_step(connection, row_id)
     await connection.execute(DROP, {"id": found.id})
     if done is None:
         return "lost"
@@ -175,24 +182,28 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
         case "succeeded":
             # An object may fail and succeed after that (another card): only its success is an end for good.
             known = Succeeded(done.provider_reference, interim=done.object_end in ("open", "refused"))
-        case "refused" | "cancelled" | "at_rest":
-            # Cancelled, or at rest until the row left, means that nothing happened: any object there contradicts it, as
-            # it contradicts a refusal.
+        case "refused" | "cancelled" | "skipped" | "at_rest":
+            # Cancelled, skipped, or at rest until the row left: nothing happened, so any object there contradicts it,
+            # as it contradicts a refusal.
             known = Refused(done.provider_reference)
     happened = isinstance(found.proof, Pending | Succeeded)
-    compared = (
-        Succeeded(found.proof.reference) if happened and done.outcome in ("cancelled", "at_rest") else found.proof
-    )
+    nothing = done.outcome in ("cancelled", "skipped", "at_rest")
+    compared = Succeeded(found.proof.reference) if happened and nothing else found.proof
     letter = disagreement(known, compared) if known is not None else None
+    about = {} if done.step is None else {"step": done.step}
     if letter is None:
         if known is None or not is_open(known) or is_open(found.proof):
             return "agrees"
         if name(found.proof) != done.object_end:
             end, words = name(found.proof), _words(found.proof)
-            await connection.execute(OBJECT_END, {"intent": done.id, "end": end})
-            more = {"status": words["status"], "fields": found.proof.fields}
+            if done.step is None:
+                await connection.execute(OBJECT_END, {"intent": done.id, "end": end})
+            else:
+                await object_ended(connection, row_id, end)
+            more = {"status": words["status"], "fields": found.proof.fields, **about}
             await emit(connection, done.id, "later_fact", more, outcome=end, reference=words["reference"])
         return "later_fact" if isinstance(found.proof, Refused) else "agrees"
-    await bury(connection, done.id, letter.reason, letter.details)
-    await emit(connection, done.id, "corrected", {"details": letter.details})
+    details = {**letter.details, **about}
+    await bury(connection, done.id, letter.reason, details)
+    await emit(connection, done.id, "corrected", {"details": details, **about})
     return "conflict"

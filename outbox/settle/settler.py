@@ -47,12 +47,17 @@ class Settler:
         self.held = Holds()
         self.fates: Counter[str] = Counter()
         self._waiting: dict[tuple[str, str], asyncio.Event] = {}
+        self._on_steps: list[asyncio.Event] = []
         self.settled = asyncio.Event()
         """Set whenever anything was settled; what waits for it clears it."""
 
     def subscribe(self, provider: str, account: str) -> asyncio.Event:
         """An event that is set whenever something of this lane was settled, so that its fleet has room again."""
         return self._waiting.setdefault((provider, account), asyncio.Event())
+
+    def on_step(self, event: asyncio.Event) -> None:
+        """Set this event whenever a step of a flow was settled, so that its next one may have begun."""
+        self._on_steps.append(event)
 
     def put(self, report: Report) -> None:
         """Settle this report soon."""
@@ -150,6 +155,9 @@ class Settler:
             telemetry.reported(report.row.intent_id, report.row.attempt, name(report.outcome), fate)
         self.held.let_go(report.row.token)
         self.settled.set()
+        if report.row.step_name is not None:
+            for event in self._on_steps:
+                event.set()
         if (waiting := self._waiting.get((report.row.provider, report.row.account))) is not None:
             waiting.set()
         self._queue.task_done()

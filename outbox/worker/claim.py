@@ -17,6 +17,7 @@ from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outbox_row import OutboxRow, claimed_row
 from idem.outbox.settle.doubted_rows import C_IS_LISTED, O_IS_LISTED
 from idem.outbox.settle.replay_window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT, SENT_AS
+from idem.outbox.settle.step_columns import CALL, step_columns
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
 from idem.outbox.worker.fairness import LAST_SERVED, WIDTH, TenantRound, round_of_tenants
 
@@ -49,7 +50,7 @@ CLAIMABLE = f"""
                   c.provider = %(provider)s AND c.account = %(account)s AND c.available_at <= statement_timestamp()
               AND (c.start_before > statement_timestamp()) IS TRUE
               AND c.origin = %(origin)s
-              AND c.operation = ANY (%(operations)s)
+              AND {CALL} = ANY (%(calls)s)
               AND c.format_version = ANY (%(formats)s)
               AND {MAY_BE_SENT}
               AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL, false)
@@ -101,6 +102,7 @@ WITH RECURSIVE room AS MATERIALIZED (
      WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
               o.failures, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since, o.sent_as,
+              o.step_name,
               {MEMORY_LEFT} AS memory_left
 )
 SELECT a.room,
@@ -110,7 +112,9 @@ SELECT a.room,
               c.sweeps, c.failures, c.marks_start, c.traceparent, c.tenant_id,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
               idem.memory_age(NULL, c.doubted_since) AS doubted_for,
-              c.memory_left, c.sent_as, r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
+              c.memory_left, c.sent_as,
+              {step_columns("c")},
+              r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
               CASE WHEN NOT %(exact)s THEN r.body END AS body
          FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
 """  # noqa: S608
@@ -122,7 +126,7 @@ def lane_parameters(lane: LaneScope) -> dict[str, Any]:
         "provider": lane.provider,
         "account": lane.account,
         "origin": lane.origin,
-        "operations": list(lane.operations),
+        "calls": list(lane.calls),
         "formats": list(FORMAT_VERSIONS),
         "environment": lane.environment,
         "window": lane.memory,
@@ -224,11 +228,12 @@ async def mark_start(connection: AsyncConnection[Any], row: OutboxRow, *, needed
     return await cursor.fetchone() is not None
 
 
-OWN_CLAIMS = """
+OWN_CLAIMS = f"""
 SELECT o.id, o.intent_id, o.operation, o.attempt, o.provider_key::text AS provider_key, o.step, o.sweeps, o.failures,
-       o.inline, extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left
+       o.inline, {step_columns("o")},
+       extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left
   FROM idem.outbox o WHERE o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token = %(token)s
-"""
+"""  # noqa: S608
 
 
 async def recover_lost_claim(

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
@@ -24,16 +24,16 @@ from idem.outbox.daemon.pass_times import PassTime
 from idem.outbox.daemon.retry import RetryLoop
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import after_commit
-from idem.outbox.settle import key_rotation
+from idem.outbox.settle import key_rotation, steps
 from idem.outbox.settle.endings import at_rest
 from idem.outbox.settle.gate import UNSTORABLE, write
-from idem.outbox.values import card_data, storable
-from idem.outbox.values.errors import ParamsInvalid
+from idem.outbox.values import storable
+from idem.outbox.worker import missing_steps
+from idem.outbox.worker.rendering import Frozen, Made, Skipped, render
 from idem.outbox.worker.unfrozen import Source, Unfrozen, pick, waits
 
 BATCH = 20
@@ -46,20 +46,10 @@ LIGHT = 4096
 """Characters of params that are rendered beside others. What has more slows all threads down: one at a time."""
 KEPT = 600.0
 """Seconds for which a result that came late is kept for its row."""
+MISSING_EVERY = 60.0
+"""Seconds between two searches for rows whose step no definition here has any more."""
 CHECK_LIMIT = 60.0
 """Seconds that the check of params may take. It goes on without the lock of its row, which waits for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frozen:
-    """The bytes that will be sent, and the label for people."""
-
-    request: FrozenRequest
-    label: str | None
-
-
-Made: TypeAlias = Frozen | Exception
-"""What became of one row: its bytes, or why there are none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,9 +57,12 @@ class Attempt:
     """The thread that renders a row. `checked`: when the operation's own code has begun."""
 
     provider_key: str
-    ended: asyncio.Future[Frozen] = field(init=False)
+    ended: asyncio.Future[Frozen | Skipped] = field(init=False)
     began: float = field(default_factory=time.monotonic)
     checked: float | None = None
+
+    def code_begins(self) -> None:
+        self.checked = time.monotonic()
 
 
 class Freezer:
@@ -82,12 +75,14 @@ class Freezer:
         self._running: Counter[str] = Counter()
         self._large = asyncio.Lock()
         self._late: dict[UUID, Attempt] = {}
+        self._missing_held = -MISSING_EVERY
         self._after = uuid4().hex  # the tenant that was served last: each worker begins somewhere else
         self._retry = RetryLoop("worker freezing", doing="rendering rows that were accepted by SQL")
         self._sources = [
-            Source(o.name, o.provider, o.account, catalogue.providers[o.provider].accounts[o.account].origin)
+            Source(c.call, c.provider, c.account, catalogue.providers[c.provider].accounts[c.account].origin)
             for o in catalogue.operations.values()
             if o.kind == "provider"
+            for c in o.calls
         ]
 
     async def run(self, stop: asyncio.Event, woken: asyncio.Event, due: PassTime, rendered: Callable[[], None]) -> None:
@@ -98,12 +93,12 @@ class Freezer:
 
         async def step() -> None:
             woken.clear()
-            found, written = await self._batch()
+            found, written, begun = await self._batch()
             self._retry.over()
             due.made()
             if written:
                 rendered()
-            if _goes_on(found, written):
+            if begun or _goes_on(found, written):
                 return
             events = [asyncio.ensure_future(event.wait()) for event in (stop, woken)]
             awaited: list[asyncio.Future[Any]] = [e.ended for e in self._late.values() if not e.ended.done()]
@@ -118,28 +113,35 @@ class Freezer:
         """Render everything that waits now; how many rows were frozen or put at rest."""
         done = 0
         while True:
-            found, written = await self._batch()
+            found, written, begun = await self._batch()
             done += written
-            if not _goes_on(found, written):
+            if not (begun or _goes_on(found, written)):
                 return done
 
-    async def _batch(self) -> tuple[int, int]:
-        sources = [source for source in self._sources if self._running[source.operation] < THREADS]
+    async def _batch(self) -> tuple[int, int, bool]:
+        """How many rows were found, and written, and whether a step may have begun in place of a skipped one."""
+        sources = [source for source in self._sources if self._running[source.call] < THREADS]
         if not sources:
-            return 0, 0
+            return 0, 0, False
         # The result for a row that was cancelled meanwhile is never used.
         kept = time.monotonic() - KEPT
         self._late = {row: each for row, each in self._late.items() if not each.ended.done() or each.began > kept}
         async with self._database.connection() as connection:
+            if self._missing_held + MISSING_EVERY <= time.monotonic():
+                async with after_commit.transaction(connection):
+                    if await missing_steps.hold(connection, self._catalogue) < missing_steps.BATCH:
+                        self._missing_held = time.monotonic()
             if not await waits(connection, sources):
-                return 0, 0
+                return 0, 0, False
             async with after_commit.transaction(connection):
                 waiting, self._after = await pick(connection, self._catalogue, sources, after=self._after, limit=BATCH)
                 # The last to begin has its time limit too, and a session that waits for a lock still gets it.
                 ends = time.monotonic() + self._time_limit / 2
                 made = await asyncio.gather(*(self._make(one, ends) for one in waiting))
                 pairs = [(one, result) for one, result in zip(waiting, made, strict=True) if result is not None]
-                return len(waiting), await _write(connection, pairs)
+                begun = any(isinstance(result, Skipped) for _, result in pairs)
+                written = await _write(connection, pairs)
+                return len(waiting), written, begun and written > 0
 
     async def _make(self, one: Unfrozen, ends: float) -> Made | None:
         """What the operation's own code makes of a row; None: it waits on, because no thread is free, other large
@@ -156,12 +158,14 @@ class Freezer:
             return await self._begin(one, self._time_limit / 12)
 
     async def _begin(self, one: Unfrozen, seconds: float) -> Made | None:
-        name = one.row.operation
+        name = one.row.call
         if self._running[name] >= THREADS:
             return None
         self._running[name] += 1
         attempt = Attempt(one.provider_key)
-        attempt.ended = in_a_thread(partial(self._render, one, attempt), "idem-freezing")
+        attempt.ended = in_a_thread(
+            partial(render, one, self._catalogue.providers[one.row.provider], attempt.code_begins), "idem-freezing"
+        )
         attempt.ended.add_done_callback(lambda _: self._running.subtract([name]))
         await asyncio.wait([attempt.ended], timeout=seconds)
         return self._result(one, attempt, seconds)
@@ -181,19 +185,6 @@ class Freezer:
             return attempt.ended.result() if failed is None else passed_on(failed)
         what = "the check of the params" if attempt.checked is None else "it"
         return TimeoutError(f"{what} took longer than {limit:g} s")
-
-    def _render(self, one: Unfrozen, attempt: Attempt) -> Frozen:
-        operation, provider = one.terms.operation, self._catalogue.providers[one.row.provider]
-        params = json.loads(one.written)
-        operation.validate(params)
-        if operation.card_data == "refuse" and (found := card_data.find(params)):
-            raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
-        attempt.checked = time.monotonic()
-        request = provider.freeze(operation.request(params), one.provider_key)
-        if not (isinstance(request, FrozenRequest) and isinstance(request.body, bytes)):
-            raise TypeError(f"the request was frozen as {type(request).__name__}")
-        label = operation.label(params)
-        return Frozen(request, None if label is None else storable.text(label))
 
 
 def _goes_on(found: int, written: int) -> bool:
@@ -271,6 +262,10 @@ def _change(one: Unfrozen, made: Made) -> Change:
         row.id, row.token, row.attempt, OutboxStatus.PENDING, KeyState.IN_PROGRESS, Evidence("worker", "rendered"),
         alone=True,
     )  # fmt: skip
+    if isinstance(made, Skipped):
+        change = replace(change, evidence=Evidence("worker", "skipped"))
+        letters = (made.rendered.letter,) if made.rendered.letter else ()
+        return replace(steps.skipped(change, row, made.rendered.answer, one.terms), letters=letters)
     if isinstance(made, Frozen):
         renewed = {} if one.renewal is None else one.renewal.details(row)
         return replace(change, evidence=replace(change.evidence, details=renewed))

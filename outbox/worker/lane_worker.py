@@ -197,7 +197,7 @@ class LaneWorker:
         return rows
 
     def _start(self, claimed: Claim) -> None:
-        flight = InFlight(claimed, self._terms[claimed.row.operation], self._sender)
+        flight = InFlight(claimed, self._terms[claimed.row.call], self._sender)
         task = asyncio.create_task(self._traced(flight))
         self._tasks[task] = flight
         task.add_done_callback(self._done)
@@ -261,5 +261,5 @@ class LaneWorker:
         )
         for row in rows:
             context.settler.held.hold(token)
-            context.settler.put(Report(row, outcome, Seen(note=f"given back: {said}"), self._terms[row.operation]))
+            context.settler.put(Report(row, outcome, Seen(note=f"given back: {said}"), self._terms[row.call]))
         context.settler.held.let_go(token)

@@ -14,6 +14,7 @@ from idem.outbox.settle import key_rotation
 from idem.outbox.settle.doubted_rows import C_IS_LISTED
 from idem.outbox.settle.key_rotation import Renewal
 from idem.outbox.settle.locked_rows import read_locked
+from idem.outbox.settle.step_columns import CALL
 from idem.outbox.worker.fairness import LAST_SERVED, WIDTH, round_of_tenants
 
 
@@ -36,23 +37,23 @@ class Unfrozen:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows of an operation are rendered for: one of another account or origin is left to who knows it."""
+    """Where rows of a call are rendered for: one of another account or origin is left to who knows it."""
 
-    operation: str
+    call: str
     provider: str
     account: str
     origin: str
 
 
-WAITS = """
+WAITS = f"""
 SELECT EXISTS (
-    SELECT FROM idem.outbox o
-     WHERE o.status = 'unfrozen'
-       AND o.available_at <= statement_timestamp() AND o.start_before > statement_timestamp()
-       AND (o.operation, o.provider, o.account, o.origin) IN (
-               SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[], %(accounts)s::text[],
+    SELECT FROM idem.outbox c
+     WHERE c.status = 'unfrozen'
+       AND c.available_at <= statement_timestamp() AND c.start_before > statement_timestamp()
+       AND ({CALL}, c.provider, c.account, c.origin) IN (
+               SELECT * FROM unnest(%(calls)s::text[], %(providers)s::text[], %(accounts)s::text[],
                                     %(origins)s::text[])))
-"""
+"""  # noqa: S608
 
 
 async def waits(connection: AsyncConnection[Any], sources: Sequence[Source]) -> bool:
@@ -62,7 +63,7 @@ async def waits(connection: AsyncConnection[Any], sources: Sequence[Source]) -> 
 
 def _columns(sources: Sequence[Source]) -> dict[str, list[str]]:
     return {
-        "operations": [source.operation for source in sources],
+        "calls": [source.call for source in sources],
         "providers": [source.provider for source in sources],
         "accounts": [source.account for source in sources],
         "origins": [source.origin for source in sources],
@@ -72,8 +73,8 @@ def _columns(sources: Sequence[Source]) -> dict[str, list[str]]:
 RENDERABLE = f"""
                   c.available_at <= statement_timestamp() AND (c.start_before > statement_timestamp()) IS TRUE
               AND (NOT c.key_burned OR coalesce(c.quiet_after <= statement_timestamp(), true))
-              AND (c.operation, c.provider, c.account, c.origin) IN (
-                      SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[], %(accounts)s::text[],
+              AND ({CALL}, c.provider, c.account, c.origin) IN (
+                      SELECT * FROM unnest(%(calls)s::text[], %(providers)s::text[], %(accounts)s::text[],
                                            %(origins)s::text[]))
               AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
               AND NOT {C_IS_LISTED}
@@ -115,7 +116,7 @@ async def pick(
     return [
         Unfrozen(
             row,
-            catalogue.require(row.operation),
+            catalogue.require(row.operation, row.step_name),
             params[row.id],
             await key_rotation.following(connection, row) if row.key_burned else None,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from idem.outbox.worker.lane_worker import LaneWorker, WorkerContext
 
 if TYPE_CHECKING:
     from idem.outbox.handlers.runner import HandlerRunner
+    from idem.outbox.worker.local_steps import LocalSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Worker:
         self.life.tokens = self.settler.held.tokens
         self._renderer = Renderer()
         self._freezer = Freezer(database, catalogue)
+        self._local_steps = _local_steps(database, catalogue)
         context = WorkerContext(database, self.settler, self._renderer, self.life, self.settings)
         self.lanes = []
         for (provider, account), (lane_name, terms) in lane_scopes(catalogue).items():
@@ -92,12 +94,22 @@ class Worker:
         checking = [asyncio.create_task(lane.account.run(stop)) for lane in self.lanes]
         woken = [listener.subscribe() for _ in self.lanes]
 
+        # What settles a step of a flow begins the next one.
+        unfrozen, local = listener.subscribe(), listener.subscribe()
+        self.settler.on_step(unfrozen)
+        self.settler.on_step(local)
+
         def rendered() -> None:
-            for event in woken:
+            for event in (*woken, local):
                 event.set()
 
+        def begun() -> None:
+            unfrozen.set()
+            self.settler.settled.set()
+
         due = self.life.passes.expect("freezing", self.settings.poll)
-        freezing = self._freezer.run(stop, listener.subscribe(), due, rendered)
+        freezing = self._freezer.run(stop, unfrozen, due, rendered)
+        running = asyncio.create_task(self._run_local_steps(stop, local, begun))
         await asyncio.gather(freezing, *(lane.run(stop, event) for lane, event in zip(self.lanes, woken, strict=True)))
         self.life.passes.end()
         # It would wait for its next probe, and no lane claims any more.
@@ -111,6 +123,7 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.settler.drain(), self.settings.lease)
         settling.cancel()
+        await running
         await handling
         ended.set()
         hastening.cancel()
@@ -120,8 +133,11 @@ class Worker:
         await self.close()
 
     async def run_once(self) -> WorkerPass:
-        """One pass: render what was accepted by SQL; over all lanes claim, call, settle; then run the handlers."""
+        """One pass: run local steps, render what has no request yet; over all lanes claim, call, settle; then run the
+        handlers."""
         await self._freezer.once()
+        if self._local_steps is not None and await self._local_steps.once():
+            await self._freezer.once()
         settling = asyncio.create_task(self.settler.run())
         before = dict(self.settler.fates)
         try:
@@ -139,5 +155,21 @@ class Worker:
         """Close clients and threads; the database is the caller's."""
         for lane in self.lanes:
             await lane.lane.close()
+        if self._local_steps is not None:
+            await self._local_steps.close()
         if self._handlers is not None:
             await self._handlers.close()
+
+    async def _run_local_steps(self, stop: asyncio.Event, woken: asyncio.Event, begun: Callable[[], None]) -> None:
+        if self._local_steps is not None:
+            due = self.life.passes.expect("local steps", self.settings.poll)
+            await self._local_steps.run(stop, woken, due, begun)
+
+
+def _local_steps(database: Database, catalogue: Catalogue) -> LocalSteps | None:
+    if not any(True for operation in catalogue.operations.values() for _ in operation.local_steps):
+        return None
+    # This imports SQLAlchemy, which no other part of a worker needs.
+    from idem.outbox.worker.local_steps import LocalSteps
+
+    return LocalSteps(database, catalogue)

@@ -1,9 +1,9 @@
 """Which calls of this ledger the objects of a page are about, and which calls must be on the provider's list."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from psycopg import AsyncConnection
@@ -12,32 +12,49 @@ from idem.outbox.database.pool import fields_of, records
 from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.provider import Item
 from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outbox.settle.step_columns import REFERENCE_OF_STEP
 from idem.reconciler.ledger.compare import LedgerCall
 from idem.reconciler.webhooks.matching import provider_key
 
-# By the key, of any generation; and by the reference, which several calls may have. LIMIT and OFFSET in the subqueries
-# keep the planner from joining the ledger whole, or walking it in its order.
-FIND = """
+# By the key, of any generation; and by the reference, which several calls may have. Of a flow the steps have it, or the
+# open row: `step` is the row of such a call. LIMIT and OFFSET in the subqueries keep the planner from joining the whole
+# ledger, or walking it in its order.
+FIND = f"""
 WITH shown AS MATERIALIZED (
     SELECT s.key, s.reference, s.place
       FROM unnest(%(keys)s::uuid[], %(references)s::text[]) WITH ORDINALITY AS s (key, reference, place)
 )
-SELECT s.place::integer AS place, true AS by_key, k.intent_id, k.outbox_id
+SELECT s.place::integer AS place, true AS by_key, k.intent_id, k.step
   FROM shown s CROSS JOIN LATERAL (
-       SELECT r.intent_id, r.outbox_id
+       SELECT r.intent_id, CASE WHEN n.plan IS NOT NULL THEN r.outbox_id END AS step
          FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
         WHERE r.provider = %(provider)s AND r.account = %(account)s AND r.provider_key = s.key
-        ORDER BY n.provider_reference IS NOT DISTINCT FROM s.reference DESC, r.outbox_id DESC LIMIT 1) AS k
+        ORDER BY CASE WHEN n.plan IS NULL THEN n.provider_reference ELSE {REFERENCE_OF_STEP} END
+                 IS NOT DISTINCT FROM s.reference DESC, r.outbox_id DESC LIMIT 1) AS k
  UNION ALL
 SELECT s.place::integer, false, n.id, NULL
   FROM shown s CROSS JOIN LATERAL (
        SELECT i.id FROM idem.intents i
         WHERE i.provider = %(provider)s AND i.account = %(account)s AND i.provider_reference = s.reference
         LIMIT %(limit)s) AS n
-"""
+ UNION ALL
+SELECT s.place::integer, false, d.intent_id, d.outbox_id
+  FROM shown s CROSS JOIN LATERAL (
+       SELECT e.intent_id, e.outbox_id FROM idem.steps e
+        WHERE e.provider = %(provider)s AND e.account = %(account)s AND e.provider_reference = s.reference
+        LIMIT %(limit)s) AS d
+ UNION ALL
+SELECT s.place::integer, false, o.intent_id, o.id
+  FROM shown s CROSS JOIN LATERAL (
+       SELECT w.intent_id, w.id FROM idem.outbox w
+        WHERE w.step_name IS NOT NULL
+          AND w.provider = %(provider)s AND w.account = %(account)s AND w.provider_reference = s.reference
+        LIMIT %(limit)s) AS o
+"""  # noqa: S608
 
 DESCRIBE = """
-SELECT n.id AS intent_id, n.operation, n.state, n.outcome, n.provider_reference, n.object_end, n.result, n.settled_at,
+SELECT n.id AS intent_id, NULL AS step, false AS partial, n.operation, n.state, n.outcome, n.provider_reference,
+       n.object_end, n.result, n.settled_at,
        o.id AS open_row, o.status,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
        r.outbox_id, r.method, r.path, r.headers,
@@ -53,6 +70,34 @@ SELECT n.id AS intent_id, n.operation, n.state, n.outcome, n.provider_reference,
   LEFT JOIN LATERAL (SELECT w.id, w.status, w.claimed_until, w.first_sent_at, w.imported_sent_at FROM idem.outbox w
                       WHERE w.intent_id = n.id LIMIT 1) AS o ON true
 """
+# A step with its end is complete, whatever its flow is doing; one that was not made did not happen.
+DESCRIBE_STEPS = """
+SELECT n.id AS intent_id, coalesce(d.name, o.step_name, n.plan -> (r.step - 1) ->> 'name') AS step,
+       n.operation,
+       CASE WHEN d.name IS NULL THEN n.state ELSE 'completed' END AS state,
+       CASE d.outcome WHEN 'skipped' THEN 'cancelled' ELSE d.outcome END AS outcome,
+       coalesce(d.provider_reference, o.provider_reference) AS provider_reference, d.object_end, d.fields AS result,
+       d.ended_at AS settled_at, a.id AS open_row, o.status,
+       coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
+       coalesce(o.status = 'held' AND o.key_burned, false)
+       AND EXISTS (SELECT FROM idem.dead_letters p
+                    WHERE p.intent_id = n.id AND p.resolved_at IS NULL AND p.reason = 'partial') AS partial,
+       a.id AS outbox_id, r.method, r.path, r.headers,
+       idem.known_moment(coalesce(o.first_sent_at, r.created_at, n.created_at)) AS sent_at,
+       extract(epoch FROM statement_timestamp())::float8 AS asked_at,
+       ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = a.id
+              ORDER BY q.generation DESC) AS keys
+  FROM unnest(%(rows)s::uuid[]) AS a (id)
+  LEFT JOIN LATERAL (SELECT e.* FROM idem.steps e WHERE e.outbox_id = a.id LIMIT 1) AS d ON true
+  LEFT JOIN LATERAL (SELECT w.* FROM idem.outbox w WHERE w.id = a.id LIMIT 1) AS o ON true
+  LEFT JOIN LATERAL (SELECT q.* FROM idem.requests q WHERE q.outbox_id = a.id
+                      ORDER BY q.generation DESC LIMIT 1) AS r ON true
+ CROSS JOIN LATERAL (SELECT i.* FROM idem.intents i
+                      WHERE i.id = coalesce(d.intent_id, o.intent_id, r.intent_id) LIMIT 1) AS n
+"""
+
+Called: TypeAlias = tuple[UUID, UUID | None]
+"""A call of this ledger: its intent, and of a flow the row of the step."""
 
 MANY = 10
 """Intents that are looked at of those which share one reference."""
@@ -72,15 +117,16 @@ async def find(connection: AsyncConnection[Any], lane: LaneScope, items: Sequenc
     where = {"provider": lane.provider, "account": lane.account, "limit": MANY}
     shown = {"keys": [provider_key(item.key) for item in items], "references": [item.reference for item in items]}
     found = await (await records(connection).execute(FIND, where | shown)).fetchall()
-    known = await describe(connection, [row.intent_id for row in found])
+    known = await describe(connection, [(row.intent_id, row.step) for row in found])
     by_key: dict[int, LedgerCall] = {}
     all_of: list[dict[UUID, LedgerCall]] = [{} for _ in items]
     for row in found:
-        ours = known[row.intent_id]
-        all_of[row.place - 1].setdefault(ours.intent_id, ours)
+        ours = known.get(row.step or row.intent_id)
+        if ours is None:
+            continue
+        all_of[row.place - 1].setdefault(ours.identity, ours)
         if row.by_key:
-            earlier = row.outbox_id != ours.row_id
-            by_key[row.place - 1] = replace(ours, row_id=row.outbox_id, last_step=False) if earlier else ours
+            by_key[row.place - 1] = ours
     return [_match(by_key.get(place), tuple(each.values())) for place, each in enumerate(all_of)]
 
 
@@ -88,10 +134,15 @@ def _match(by_key: LedgerCall | None, known: tuple[LedgerCall, ...]) -> LedgerMa
     return LedgerMatch(by_key or (known[0] if len(known) == 1 else None), known)
 
 
-async def describe(connection: AsyncConnection[Any], intents: Sequence[UUID]) -> dict[UUID, LedgerCall]:
-    """What this ledger says of these intents."""
-    rows = await (await records(connection).execute(DESCRIBE, {"intents": list(set(intents))})).fetchall()
-    return {row.intent_id: _ours(row) for row in rows}
+async def describe(connection: AsyncConnection[Any], calls: Sequence[Called]) -> dict[UUID, LedgerCall]:
+    """What this ledger says of these calls, by their `LedgerCall.identity`."""
+    cursor, known = records(connection), []
+    intents, steps = {intent for intent, step in calls if step is None}, {step for _, step in calls if step is not None}
+    if intents:
+        known += await (await cursor.execute(DESCRIBE, {"intents": list(intents)})).fetchall()
+    if steps:
+        known += await (await cursor.execute(DESCRIBE_STEPS, {"rows": list(steps)})).fetchall()
+    return {ours.identity: ours for ours in map(_ours, known)}
 
 
 def _ours(row: Any) -> LedgerCall:
@@ -115,18 +166,28 @@ def _ours(row: Any) -> LedgerCall:
 # By the time at which it was settled: the object is older than that. One that was accepted before the window may be too
 # old for the list, and is asked about like any other that is not on it; so no intent falls between two checks.
 ENDED = """
-SELECT n.id, n.settled_at FROM idem.intents n
- WHERE n.provider = %(provider)s AND n.account = %(account)s AND n.state = 'completed' AND n.outcome = 'succeeded'
-   AND (n.settled_at, n.id) > (%(at)s, %(after)s) AND n.settled_at <= to_timestamp(%(until)s)
- ORDER BY n.settled_at, n.id LIMIT %(limit)s
+SELECT e.intent, e.step, e.at, e.id
+  FROM ((SELECT n.id AS intent, NULL::uuid AS step, n.settled_at AS at, n.id FROM idem.intents n
+          WHERE n.provider = %(provider)s AND n.account = %(account)s
+            AND n.state = 'completed' AND n.outcome = 'succeeded'
+            AND (n.settled_at, n.id) > (%(at)s, %(after)s) AND n.settled_at <= to_timestamp(%(until)s)
+          ORDER BY n.settled_at, n.id LIMIT %(limit)s)
+         UNION ALL
+        (SELECT s.intent_id, s.outbox_id, s.ended_at, s.outbox_id FROM idem.steps s
+          WHERE s.provider = %(provider)s AND s.account = %(account)s AND s.outcome = 'succeeded'
+            AND (s.ended_at, s.outbox_id) > (%(at)s, %(after)s) AND s.ended_at <= to_timestamp(%(until)s)
+          ORDER BY s.ended_at, s.outbox_id LIMIT %(limit)s)) AS e
+ ORDER BY e.at, e.id LIMIT %(limit)s
 """
 
 
 async def ended(
     connection: AsyncConnection[Any], lane: LaneScope, *, at: datetime, after: UUID, until: float, limit: int
-) -> list[tuple[UUID, datetime]]:
-    """Up to `limit` intents of a lane that succeeded after a time and until another, in the order of their ends."""
+) -> tuple[list[Called], tuple[datetime, UUID]]:
+    """Up to `limit` calls of a lane that succeeded after a time and until another, in the order of their ends; and the
+    `at` and `after` of the next page."""
     where = {
         "provider": lane.provider, "account": lane.account, "at": at, "after": after, "until": until, "limit": limit
     }  # fmt: skip
-    return [(row[0], row[1]) for row in await (await connection.execute(ENDED, where)).fetchall()]
+    rows = await (await connection.execute(ENDED, where)).fetchall()
+    return [(intent, step) for intent, step, _, _ in rows], (rows[-1][2], rows[-1][3]) if rows else (at, after)

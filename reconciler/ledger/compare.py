@@ -36,7 +36,9 @@ class LedgerCall:
     """A call of this ledger. `row_id` is its outbox row, which may have left; `status` is None when it has.
 
     `live`: a claim of it is being made now. `object_end`: what is known of an object that was not at its end when the
-    key was completed. `keys`: every provider key of it, the newest first; `last_step`: it is the last of its intent.
+    key was completed. `keys`: every provider key of it, the newest first. `step`: its name, of a flow: then all of this
+    is about that step, which is completed when it has its end. `partial`: it was refused, and an operator must decide
+    what follows.
     """
 
     intent_id: UUID
@@ -49,7 +51,6 @@ class LedgerCall:
     result: Mapping[str, Any] = field(default_factory=dict)
     status: OutboxStatus | None = None
     live: bool = False
-    last_step: bool = True
     settled_at: datetime | None = None
     method: str = ""
     path: str = ""
@@ -57,6 +58,13 @@ class LedgerCall:
     sent_at: float | None = None
     asked_at: float = math.inf
     headers: Mapping[str, str] = field(default_factory=dict)
+    step: str | None = None
+    partial: bool = False
+
+    @property
+    def identity(self) -> UUID:
+        """By which it is known: its intent, or of a flow the row of the step."""
+        return self.row_id if self.step is not None and self.row_id is not None else self.intent_id
 
     @property
     def question(self) -> Question:
@@ -117,8 +125,7 @@ def read(
     if wanted is not None and item.kind != wanted:
         # Another object of the same call, as a charge is of its payment: it is known here, and says nothing of its own.
         return MATCHED
-    if not ours.last_step:
-        # What this ledger keeps of an intent is about its last step: of an earlier one it is enough that it is there.
+    if ours.partial and isinstance(item.said, Refused):
         return MATCHED
     if void and isinstance(item.said, Refused):
         return MATCHED if ours.state is KeyState.COMPLETED or _at_rest(ours) else OPEN

@@ -18,6 +18,7 @@ from idem.outbox.domain.states import KeyState
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import record
+from idem.outbox.settle.done_steps import lock_flow
 from idem.outbox.values import storable
 from idem.reconciler.ledger.compare import Difference, LedgerCall
 
@@ -95,6 +96,7 @@ class Discrepancy:
             else {
                 "intent": str(ours.intent_id),
                 "operation": ours.operation,
+                **({} if ours.step is None else {"step": ours.step}),
                 "state": str(ours.state),
                 "outcome": ours.outcome,
                 "reference": ours.reference,
@@ -177,6 +179,13 @@ async def known(connection: AsyncConnection[Any], found: Discrepancy) -> Opened 
     return None if row is None else Opened(row.id, resolution=row.resolution)
 
 
+# Of a flow it is the step that must be as it was: it is complete with its end.
+STATE_OF_STEP = """
+SELECT CASE WHEN d.name IS NULL THEN n.state ELSE 'completed' END,
+       CASE d.outcome WHEN 'skipped' THEN 'cancelled' ELSE d.outcome END
+  FROM idem.intents n LEFT JOIN idem.steps d ON d.outbox_id = %(row)s
+ WHERE n.id = %(intent)s
+"""
 STATE = "SELECT n.state, n.outcome FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE"
 
 
@@ -186,11 +195,9 @@ async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Ope
     One transaction. None: the intent has changed meanwhile, so it must be read again.
     """
     async with after_commit.transaction(connection):
-        if found.ours is not None:
-            # Two checks at once meet here, so that one of them opens it and the other finds it.
-            state = await (await connection.execute(STATE, {"intent": found.ours.intent_id})).fetchone()
-            if state is None or tuple(state) != (found.ours.state, found.ours.outcome):
-                return None
+        # Two checks at once meet here, so that one of them opens it and the other finds it.
+        if found.ours is not None and not await _is_unchanged(connection, found.ours):
+            return None
         if (already := await known(connection, found)) is not None:
             return already
         details = found.details()
@@ -201,8 +208,18 @@ async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Ope
         if found.ours is not None and found.ours.row_id is not None:
             await record.note(connection, found.ours.row_id, _evidence(found, opened), kind="ledger_check")
             if found.contradicts_answer:
-                await record.emit(connection, found.ours.intent_id, "corrected", {"details": details})
+                about = {} if found.ours.step is None else {"step": found.ours.step}
+                await record.emit(connection, found.ours.intent_id, "corrected", {"details": details, **about})
         return Opened(opened, new=True)
+
+
+async def _is_unchanged(connection: AsyncConnection[Any], ours: LedgerCall) -> bool:
+    """Whether a call is as it was read; locks its intent, and of a flow the open row too, which nobody waits for."""
+    about = {"intent": ours.intent_id, "row": ours.row_id}
+    if ours.step is not None and (ours.row_id is None or not await lock_flow(connection, ours.row_id)):
+        return False
+    state = await connection.execute(STATE if ours.step is None else STATE_OF_STEP, about)
+    return await state.fetchone() == (ours.state, ours.outcome)
 
 
 def _evidence(found: Discrepancy, letter: UUID) -> Evidence:

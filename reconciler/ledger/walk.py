@@ -18,7 +18,7 @@ from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_scopes import LaneScope
-from idem.outbox.domain.outbox_row import StoredProof
+from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Proof, Refused, Seen, name
 from idem.outbox.domain.provider import Item
 from idem.outbox.domain.transition import Evidence
@@ -26,6 +26,7 @@ from idem.outbox.observe import telemetry
 from idem.outbox.operator import pause
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.answer_rendering import Renderer
+from idem.outbox.settle.open_step import open_step
 from idem.outbox.settle.proofs import apply
 from idem.outbox.values import clock
 from idem.outbox.values.errors import ConfigError, Unrenderable
@@ -66,7 +67,7 @@ class LedgerWalk:
     def __post_init__(self) -> None:
         self._report = LaneReport(self.lane_name.provider, self.lane_name.account)
         self._objects: set[int] = set()
-        self._intents: set[int] = set()
+        self._calls: set[int] = set()
 
     async def run(self, since: Since) -> LaneReport:
         """The whole of it. What cannot be completed is said in the report.
@@ -127,7 +128,7 @@ class LedgerWalk:
         for item, match in zip(items, matches, strict=True):
             for ours in match.known:
                 if compare.same_object(ours, item, self._wanted(ours)):
-                    self._intents.add(_digest(ours.intent_id.bytes))
+                    self._calls.add(_digest(ours.identity.bytes))
             try:
                 await self._count(item, match)
             except Exception as error:  # one object must never stop the walk over the others
@@ -198,14 +199,14 @@ class LedgerWalk:
     async def _settle(self, item: Item, ours: LedgerCall) -> bool:
         """Apply what the object says, through the gate; False: the call has moved, and must be read again."""
         assert item.said is not None and ours.row_id is not None  # `compare` asks for it
-        report, terms = self._report, self.catalogue.cautious(ours.operation, self.lane_name.provider)
+        report, terms = self._report, self.catalogue.cautious(ours.operation, self.lane_name.provider, ours.step)
         said: Proof = replace(item.said, reference=item.said.reference or item.reference)
         became = "not_written"
         if not terms.known:
             report.counts["open"] += 1
             return True
         if not self.dry_run:
-            rendered = await self.renderer.render(terms.operation, said, ours.intent_id)
+            rendered = await self.renderer.render(terms.operation, said, ours.intent_id, await self._open_row(ours))
             proof = StoredProof(uuid4(), "reconciler", said, rendered.answer, interim=rendered.interim)
             note = Seen(note="on the provider's list")
             evidence = Evidence("reconciler", "ledger_check", name(said), note, said.reference)
@@ -217,8 +218,8 @@ class LedgerWalk:
             case "applied" | "stored" | "later_fact" | "not_written":
                 report.counts["settled_now"] += 1
                 report.settled.append(
-                    {"intent": str(ours.intent_id), "was": str(ours.state), "outcome": name(said), "became": became,
-                     "reference": said.reference}
+                    {"intent": str(ours.intent_id), **({} if ours.step is None else {"step": ours.step}),
+                     "was": str(ours.state), "outcome": name(said), "became": became, "reference": said.reference}
                 )  # fmt: skip
                 return True
             case "agrees":
@@ -226,6 +227,13 @@ class LedgerWalk:
                 return True
             case _:
                 return False
+
+    async def _open_row(self, ours: LedgerCall) -> OutboxRow | None:
+        """Of a flow: what the client's answer would be made of."""
+        if ours.step is None or ours.row_id is None:
+            return None
+        async with self.database.connection() as connection:
+            return await open_step(connection, ours.row_id)
 
     async def _open(self, item: Item | None, ours: LedgerCall | None, reading: Reading) -> bool:
         assert self._report.window is not None
@@ -245,19 +253,20 @@ class LedgerWalk:
         at, after = datetime.fromtimestamp(since, UTC), UUID(int=0)
         while True:
             async with self.database.connection() as connection:
-                ended = await calls.ended(connection, self.lane_name, at=at, after=after, until=until, limit=PAGE)
-                missing = [intent for intent, _ in ended if _digest(intent.bytes) not in self._intents]
-                known = await calls.describe(connection, missing) if missing else {}
-            for start in range(0, len(missing), self.lane.slots):
+                ended, (at, after) = await calls.ended(
+                    connection, self.lane_name, at=at, after=after, until=until, limit=PAGE
+                )
+                missing = [each for each in ended if _digest((each[1] or each[0]).bytes) not in self._calls]
+                known = list((await calls.describe(connection, missing)).values()) if missing else []
+            for start in range(0, len(known), self.lane.slots):
                 await self._not_paused()
-                chunk = [known[intent] for intent in missing[start : start + self.lane.slots] if intent in known]
+                chunk = known[start : start + self.lane.slots]
                 done = await asyncio.gather(*(self._confirm(ours) for ours in chunk), return_exceptions=True)
                 for error in done:
                     if error is not None:
                         raise error
             if len(ended) < PAGE:
                 return
-            after, at = ended[-1]
 
     async def _confirm(self, ours: LedgerCall) -> None:
         contract = self.lane.provider.contract

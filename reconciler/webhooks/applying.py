@@ -65,10 +65,15 @@ class Ready:
             return False
         return hints.is_due(self.terms.contract, self.delivery.event, out_of_time=self.delivery.out_of_time)
 
+    @property
+    def needs_no_answer(self) -> bool:
+        """Whether what it says may give the client no answer: of a step of a flow that this process knows."""
+        return self.terms.known and self.terms.operation.step is not None
+
     def proof(self, event_row: UUID) -> StoredProof | None:
         """What is stored or applied. It has the id of its event, so that a second try takes up the first one's."""
         said = self.delivery.event.said
-        if said is None or self.beside or (self.answer is None and not is_open(said)):
+        if said is None or self.beside or (self.answer is None and not (is_open(said) or self.needs_no_answer)):
             return None
         http_status = None if self.fetched is None else self.fetched.http_status
         return StoredProof(event_row, "webhook", said, self.answer, http_status, interim=self.interim)
@@ -96,14 +101,14 @@ async def ready(
 
     `fetched`: the event says what the provider showed when idem asked it.
     """
-    terms = catalogue.cautious(match.operation, delivery.provider)
+    terms = catalogue.cautious(match.operation, delivery.provider, match.step)
     said, provider = delivery.event.said, catalogue.providers.get(delivery.provider)
     wanted = None if provider is None else provider.kind(match.path)
     beside = wanted is not None and not (delivery.event.later or delivery.event.bare) and delivery.event.kind != wanted
     what = Ready(delivery, match, terms, fetched=fetched, beside=beside)
     if said is None or beside or not terms.known or what.is_hint:
         return what
-    told = await renderer.render(terms.operation, said, match.intent_id)
+    told = await renderer.render(terms.operation, said, match.intent_id, match.open_row)
     letters = (told.letter,) if told.letter else ()
     return replace(what, answer=told.answer, letters=letters, interim=told.interim)
 
@@ -135,7 +140,7 @@ async def _apply(connection: AsyncConnection[Any], event_row: UUID, what: Ready)
         await note(connection, what.match.row_id, what.evidence(), token=event_row)
         return "ignored"
     if what.is_hint or await _was_cancelled(connection, what):
-        if not await hints.is_old_news(connection, what.match.intent_id, event):
+        if not await hints.is_old_news(connection, what.match.intent_id, what.match.row_id, event):
             await hints.keep(connection, event_row, what.match.row_id, event)
             return "hint"
         await note(connection, what.match.row_id, what.evidence(), token=event_row)
@@ -181,7 +186,7 @@ async def _emit_fact(connection: AsyncConnection[Any], event_row: UUID, what: Re
     stored, no_news = await hints.answered(connection, event_row, match.intent_id) if what.recorded else (False, False)
     told = await later_facts.record_fact(
         connection, match.row_id, match.intent_id, what.evidence(),
-        token=event_row, status=event.status, fields=event.fields, recorded=what.recorded,
+        token=event_row, status=event.status, fields=event.fields, recorded=what.recorded, step=match.step,
         explained=no_news or await key_rotation.is_cancelled(connection, match.row_id, provider_key(event.key)),
     )  # fmt: skip
     match told:

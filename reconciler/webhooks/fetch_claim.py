@@ -12,6 +12,7 @@ from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.provider import Question
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.webhook import Event
+from idem.outbox.settle.step_columns import STEP_NAME
 from idem.reconciler.webhooks.applying import EventFate
 from idem.reconciler.webhooks.matching import MatchedCall, provider_key
 from idem.reconciler.webhooks.waiting_events import WaitingEvent
@@ -52,7 +53,7 @@ class Hint:
 
 # The claim counts as a try until it is decided, so that a hint which kills its process is noticed too. While a cancel
 # of ours may still arrive, what the provider shows may be void in a moment: idem asks after that.
-CLAIM_HINTS = """
+CLAIM_HINTS = f"""
 WITH due AS MATERIALIZED (
     SELECT w.id FROM idem.webhook_events w
      WHERE w.fate = 'hint' AND w.provider = %(provider)s AND w.account = %(account)s
@@ -74,6 +75,7 @@ WITH due AS MATERIALIZED (
 )
 SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_id, t.absences, t.reference AS named,
        (SELECT n.operation FROM idem.intents n WHERE n.id = t.intent_id) AS operation,
+       (SELECT {STEP_NAME} FROM idem.intents n WHERE n.id = t.intent_id) AS step,
        extract(epoch FROM statement_timestamp() - t.received_at)::float8 AS age,
        (SELECT b.body FROM idem.webhook_bodies b WHERE b.webhook_event_id = t.id) AS body,
        (SELECT p.id FROM idem.proofs p WHERE p.id = t.id) IS NULL AS overridden,
@@ -86,10 +88,10 @@ SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_
        extract(epoch FROM statement_timestamp())::float8 AS asked_at
   FROM claimed t
   LEFT JOIN idem.outbox o ON o.id = t.outbox_id
-  LEFT JOIN LATERAL (SELECT q.method, q.path, q.headers, q.created_at
+  LEFT JOIN LATERAL (SELECT q.method, q.path, q.headers, q.created_at, q.step
                        FROM idem.requests q WHERE q.outbox_id = t.outbox_id
                       ORDER BY q.generation DESC LIMIT 1) AS r ON true
-"""
+"""  # noqa: S608
 
 
 async def claim_hints(
@@ -98,7 +100,7 @@ async def claim_hints(
     """Claim up to `limit` due hints of a lane for `lease` seconds. `now`: the boot-time clock, read before."""
     wanted = {
         "provider": lane.provider, "account": lane.account, "origin": lane.origin, "limit": limit,
-        "operations": list(lane.operations), "environment": lane.environment, "lease": lease,
+        "operations": list(lane.names), "environment": lane.environment, "lease": lease,
     }  # fmt: skip
     rows = await (await records(connection).execute(CLAIM_HINTS, wanted)).fetchall()
     return [_hint(lane, row, now + lease) for row in rows]
@@ -111,7 +113,7 @@ def _hint(lane: LaneScope, row: Any, lease_ends: float) -> Hint:
         **fields_of(row, Hint)
         | {
             "waiting": WaitingEvent(**fields_of(row, WaitingEvent) | lane_and_body),
-            "match": MatchedCall(row.outbox_id, row.intent_id, row.operation),
+            "match": MatchedCall(row.outbox_id, row.intent_id, row.operation, step=row.step),
             "status": None if row.status is None else OutboxStatus(row.status),
             "keys": tuple(row.keys),
             "reference": row.named or row.known,

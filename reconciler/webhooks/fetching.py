@@ -27,6 +27,7 @@ from idem.reconciler.webhooks import applying, fetch_claim, hints, waiting_event
 from idem.reconciler.webhooks.applying import EventFate
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.fetch_claim import Hint
+from idem.reconciler.webhooks.matching import with_step
 from idem.reconciler.webhooks.retries import pause
 
 SOON: Final = 60.0
@@ -96,7 +97,7 @@ class Hints:
         # Without its body it is asked about by what was kept of it.
         event = await waiting.read(self.lane.provider) or Event(reference=hint.reference, bare=True, later=hint.later)
         async with self.database.connection() as connection:
-            if await hints.is_old_news(connection, match.intent_id, event):
+            if await hints.is_old_news(connection, match.intent_id, match.row_id, event):
                 await self._end(connection, hint, event, "agrees", Seen(note="it is already known"), None)
                 return
             if event.later and hint.status in (None, OutboxStatus.AWAITING):
@@ -122,7 +123,11 @@ class Hints:
         waiting = hint.waiting
         shown = dataclasses.replace(event, said=answer, reference=answer.reference, bare=False, later=False)
         delivery = Delivery(waiting.provider, waiting.account, waiting.event_id, shown)
-        what = await applying.ready(self.catalogue, self.renderer, delivery, hint.match, fetched=seen)
+        call = hint.match
+        if call.step is not None:
+            async with self.database.connection() as connection:
+                call = await with_step(connection, call)
+        what = await applying.ready(self.catalogue, self.renderer, delivery, call, fetched=seen)
         if seen.copies > 1:
             # One call, several objects: whatever made them, nobody else will notice (hazard 17).
             twice = {"copies": seen.copies, "reference": answer.reference, "provider_key": hint.keys[0]}

@@ -67,17 +67,19 @@ async def answered(connection: AsyncConnection[Any], event_row: UUID, intent_id:
 ENDED_WITH = """
 SELECT n.outcome, n.provider_reference, n.object_end
   FROM idem.intents n
- WHERE n.id = %(intent)s AND n.state = 'completed'
+ WHERE n.id = %(intent)s AND n.state = 'completed' AND n.plan IS NULL
    AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = n.id)
+ UNION ALL
+SELECT s.outcome, s.provider_reference, s.object_end FROM idem.steps s WHERE s.outbox_id = %(row)s
 """
 
 
-async def is_old_news(connection: AsyncConnection[Any], intent_id: UUID, event: Event) -> bool:
-    """Whether an event says no more than what its intent has ended with: believed or not, it changes nothing."""
+async def is_old_news(connection: AsyncConnection[Any], intent_id: UUID, row_id: UUID, event: Event) -> bool:
+    """Whether an event says no more than what its call has ended with: believed or not, it changes nothing."""
     said = event.said
     if said is None:
         return False
-    known = await (await connection.execute(ENDED_WITH, {"intent": intent_id})).fetchone()
+    known = await (await connection.execute(ENDED_WITH, {"intent": intent_id, "row": row_id})).fetchone()
     if known is None:
         return False
     outcome, reference, end = known

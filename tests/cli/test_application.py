@@ -19,6 +19,7 @@ NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("db", "grant"): ("nobody", "--as", "daemon"),
     ("intents", "show"): (ID,),
     ("intents", "cancel"): (ID, "--reason", "x", "-y"),
+    ("intents", "unblock"): (ID, "--reason", "x", "-y"),
     ("dlq", "show"): (LETTER,),
     ("dlq", "resolve"): (ID, "--as", "failed_retryable", "--reason", "x", "-y"),
     ("dlq", "redrive"): (ID, "--reason", "x", "-y"),

@@ -40,9 +40,21 @@ def test_every_promise_holds(capsys: pytest.CaptureFixture[str], there: dict[str
     assert (code, proof["findings"]) == (0, [])
     assert said["kills"] == 4
     assert proof["effects_made"] == proof["effects_wanted"] > 30
-    assert proof["letters_expected"] == 2
+    assert proof["letters_expected"] == 3
+    flows = proof["flows"]
+    assert flows["flows"] == flows["succeeded"] + flows["refused"] + flows["partial"] > 5
+    assert (flows["undone"] > 0, flows["partial"]) == (True, 1)
+    assert flows["effects"]["receipt"] == flows["succeeded"]
     assert sum(how["count"] for how in proof["settled"].values()) > 0
     assert not list(there["home"].glob("runs/*"))
+
+
+def test_without_flows_the_demo_has_payments_of_one_call(
+    capsys: pytest.CaptureFixture[str], there: dict[str, Any]
+) -> None:
+    code, said = play(capsys, replace(CALM, flows=0.0, **there))
+    assert (code, said["proof"]["findings"], said["proof"]["flows"]["flows"]) == (0, [], 0)
+    assert said["proof"]["letters_expected"] == 2
 
 
 @pytest.mark.parametrize("sabotage", list(Sabotage))

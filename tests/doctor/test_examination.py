@@ -42,8 +42,8 @@ async def test_a_healthy_installation_that_works_has_nothing_but_ok(healthy: Des
     assert [each for each in here if each["level"] != "ok"] == []
     assert {each["check"] for each in data["findings"]} >= OF_THE_SERVER | {
         "configuration", "server", "schema", "timeouts", "pooler", "clock", "contracts", "environment", "identity",
-        "rights", "vacuum", "snapshot", "locks", "daemons", "queue", "replay_window", "paused", "unserved", "refused",
-        "unasked", "proofs", "dead_letters", "orphans",
+        "rights", "vacuum", "snapshot", "locks", "daemons", "queue", "order", "replay_window", "paused", "unserved",
+        "refused", "unasked", "proofs", "dead_letters", "orphans",
     }  # fmt: skip
     assert data["ok"] is (data["errors"] == 0)
     assert result.code == (0 if data["ok"] else 1)

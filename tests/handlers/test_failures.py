@@ -17,8 +17,7 @@ from sqlalchemy.orm import Session
 
 from idem import Settled
 from idem.errors import OperatorRefused
-from idem.outbox.handlers import failures
-from idem.outbox.handlers import runner as runner_module
+from idem.outbox.handlers import executors, failures
 from idem.outbox.handlers.runner import HandlerRunner
 from idem.outbox.operator import dead_letters
 from idem.testing.proxy import Proxy
@@ -260,7 +259,7 @@ async def test_a_thread_that_hangs_while_the_database_is_away_counts_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is left behind without its connection being ended, and no more of its turns begin until it has ended."""
-    monkeypatch.setattr(runner_module, "LEFT_BEHIND", 1)
+    monkeypatch.setattr(executors, "LEFT_BEHIND", 1)
     release.clear()
     began: list[Any] = []
     line = Line()

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 HAZARDS = tomllib.loads(Path(__file__).with_name("register.toml").read_text())
 DUE = {
-    *range(1, 12), *range(14, 30), *range(31, 41), *range(42, 73), 74, 75,
+    *range(1, 12), *range(14, 41), *range(42, 73), 74, 75,
 }  # fmt: skip
 
 

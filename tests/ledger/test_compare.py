@@ -40,7 +40,6 @@ def item(said: Proof | None, reference: str | None = "pay_1", **more: Any) -> It
         (replace(DONE, outcome="cancelled", reference=None), R, "matched"),
         (replace(DONE, outcome="cancelled", reference=None), None, "theirs_only"),
         (replace(DONE, outcome="cancelled", reference=None), I, "theirs_only"),
-        (replace(DONE, last_step=False), R, "matched"),
         (REST, S, "settled_now"), (REST, P, "settled_now"), (REST, R, "settled_now"), (REST, None, "theirs_only"),
         (LEFT, S, "theirs_only"), (LEFT, P, "theirs_only"), (LEFT, R, "matched"), (LEFT, None, "theirs_only"),
         (UNKNOWN, S, "settled_now"), (UNKNOWN, P, "settled_now"), (UNKNOWN, None, "open"),

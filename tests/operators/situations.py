@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from fix_desk import Desk
+from flows import order
 
 from idem.outcomes import Succeeded
 
@@ -85,6 +86,15 @@ async def accepted_keyless(desk: Desk, key: str) -> UUID:
     return desk.spine.accepted(key, operation="pay.keyless")
 
 
+async def charged(desk: Desk, key: str) -> UUID:
+    """A flow whose first step is done. Nothing undoes it."""
+    flows = order.Flows(desk.spine)
+    flows.define(order.step("charge"), order.step("ship", on_refusal="operator"))
+    intent = flows.accepted(key)
+    await flows.work()
+    return intent
+
+
 async def proof(desk: Desk, intent: UUID) -> None:
     await desk.store_proof(intent, Succeeded("pay_5"))
 
@@ -145,7 +155,7 @@ BUILDERS: dict[str, Builder] = {
     "pending, hint": then(accepted, HINT),
     "pending, proof": then(accepted, proof),
     "pending, on a word": then(UNKNOWN, says("redrive")),
-    "waiting": then(accepted, row("status = 'waiting', ordering_key = 'o'")),
+    "waiting": then(accepted, row("status = 'waiting', ordering_group = 'g', ordering_key = 'o'")),
     "unfrozen": then(accepted, UNRENDERED, row("status = 'unfrozen'")),
     "claimed, live": LIVE,
     "claimed, lease expired": then(LIVE, passes(7200)),
@@ -177,5 +187,5 @@ BUILDERS: dict[str, Builder] = {
     "held, hint": then(REJECTED, HINT),
     "held, proof": then(REJECTED, proof),
     "held, key expired": then(TOO_LATE, row("state = 'expired', completed_at = now()", "idempotency_keys")),
-    "held, a later step": then(TOO_LATE, row("step = 2")),
+    "held, a later step": then(charged, row("start_before = now()"), sweep),
 }

@@ -59,8 +59,13 @@ async def alone(desk: Desk) -> None:
 
 
 async def effects(desk: Desk, intent: UUID) -> int:
-    """How often the bank has carried out this intent, under whichever key."""
-    rows = await desk.spine.all("SELECT provider_key::text AS k FROM idem.requests WHERE intent_id = %(i)s", i=intent)
+    """How often the bank has carried out this intent, under whichever key; of a flow, its open step or the last one."""
+    rows = await desk.spine.all(
+        "SELECT provider_key::text AS k FROM idem.requests r WHERE intent_id = %(i)s AND r.step = coalesce("
+        "(SELECT o.step FROM idem.outbox o WHERE o.intent_id = r.intent_id),"
+        " (SELECT greatest(n.recovery_point, 1) FROM idem.intents n WHERE n.id = r.intent_id))",
+        i=intent,
+    )
     keys = {row["k"] for row in rows}
     return sum(each.key in keys or each.reference in keys for each in desk.spine.bank.log.effects())
 

@@ -180,7 +180,7 @@ SELECT r.rolname, r.oid, %(tenant)s FROM pg_roles r WHERE r.rolname = %(role)s
 """
 GRANTS = """
 GRANT USAGE ON SCHEMA idem TO {0};
-GRANT EXECUTE ON FUNCTION idem.accept(text, text, text, json, boolean) TO {0};
+GRANT EXECUTE ON FUNCTION idem.accept(text, text, text, json, boolean, text) TO {0};
 """
 
 
@@ -223,7 +223,8 @@ def _tries(application: Application, url: str, login: str, group: str, owner: ps
 def test_the_owner_may_always_and_public_never(application: Application) -> None:
     assert application.rows("SELECT FROM idem.producers") == []
     application.accepted()
-    acl = "SELECT proacl::text FROM pg_proc WHERE oid = 'idem.accept(text, text, text, json, boolean)'::regprocedure"
+    accept = "'idem.accept(text, text, text, json, boolean, text)'::regprocedure"
+    acl = f"SELECT proacl::text FROM pg_proc WHERE oid = {accept}"
     assert "{=X" not in application.rows(acl)[0][0] and ",=X" not in application.rows(acl)[0][0]
 
 

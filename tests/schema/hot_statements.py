@@ -27,7 +27,9 @@ LOOKING = frozenset(
         "idem.outbox.database.preconditions",
         "idem.outbox.database.pooler",
         "idem.outbox.database.session",
+        "idem.outbox.operator.intent_list",
         "idem.outbox.operator.listing",
+        "idem.outbox.operator.order",
         "idem.outbox.operator.guards",
         "idem.outbox.operator.confirmation",
     }
@@ -36,7 +38,7 @@ LOOKING = frozenset(
 SMALL = frozenset({
     "SETTINGS", "TERMINATE", "BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT", "SPOKEN", "LOST_AT",
     "BEAT", "BEATS", "END", "FLEET", "PAUSES", "LANES_OF", "LOCK_LANES", "WRITE_LANE", "KEEP_CHANGE", "WAKE",
-    "SEE_ACCOUNT", "KNOWN_ACCOUNT", "PROVIDERS", "DELETE_LANE_CHANGES", "GONE_HANDLERS",
+    "SEE_ACCOUNT", "KNOWN_ACCOUNT", "SAME", "PROVIDERS", "DELETE_LANE_CHANGES", "GONE_HANDLERS",
 })  # fmt: skip
 """Statements that touch no hot table."""
 CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE", "FORGET_HANDLER"})
@@ -74,7 +76,8 @@ def _constants(module: str) -> dict[str, str]:
 
 
 Values = Mapping[str, Any]
-LANE = {"provider": "p0", "account": "a0", "origin": "https://bank.test", "operations": ["pay", "ship"],
+LANE = {"provider": "p0", "account": "a0", "origin": "https://bank.test", "calls": ["pay", "ship"],
+        "operations": ["pay", "ship"],
         "formats": [1], "environment": "test"}  # fmt: skip
 HOLD = {
     "token": uuid4(), "holder": "w", "beats": 0, "table": 0, "lease": 30.0, "limit": BATCH, "turns": 100, "after": "t3",
@@ -113,6 +116,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     tombs = ids("SELECT intent_id FROM idem.idempotency_keys WHERE state = 'expired' ORDER BY intent_id LIMIT 100")
     held = ids("SELECT intent_id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 100 OFFSET 2000")
     resting = ids("SELECT id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 100 OFFSET 2000")
+    waiting = ids("SELECT id FROM idem.outbox WHERE status = 'waiting' ORDER BY id LIMIT 20")
     proof = ids("SELECT id FROM idem.proofs ORDER BY id LIMIT 1 OFFSET 500")[0]
     gone = ids("SELECT outbox_id FROM idem.proofs ORDER BY stored_at DESC LIMIT 1")[0]
     letter = ids("SELECT id FROM idem.dead_letters WHERE resolved_at IS NULL ORDER BY id LIMIT 1")[0]
@@ -149,7 +153,8 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "provider_key": shapes.derived(connection, "t1", "pay", "a new key"),
         "method": "POST", "path": "/", "headers": "{}", "body": b"{}",
         "key_ttl": 86400.0, "patience": 3600.0, "replay_window": 0, "marks_start": False, "traceparent": None,
-        "may_create": True, "refuse_after_expiry": False, "count": False,
+        "may_create": True, "refuse_after_expiry": False, "count": False, "plan": None, "served": None,
+        "ordering_group": "pay", "ordering_key": "order 1", "refusal_holds": True,
     }  # fmt: skip
     event = ids("SELECT id FROM idem.webhook_events WHERE fate = 'unmatched' ORDER BY id LIMIT 1")[0]
     hook = {"provider": "p0", "account": "a0", "event": "evt_110000", "type": "payment.succeeded",
@@ -174,6 +179,8 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "locked_rows.READ": {"ids": claimed}, "locked_rows.STORED": {"ids": claimed},
         "proofs.STORE": proven, "proofs.DONE": {"row": row}, "proofs.DROP": {"id": proof},
         "proofs.OBJECT_END": {"intent": old[0], "end": "refused"},
+        "done_steps.LOCK_FLOW": {"row": row}, "done_steps.DONE_STEP": {"row": row},
+        "done_steps.END_OF_ITS_OBJECT": {"row": row, "end": "refused"}, "open_step.OPEN_STEP": {"row": row},
         "record.NOTE": proven,
         "record.NOTE_OPERATOR": {"intent": intent, "kind": "dead_letter_closed", "details": "{}"},
         "record.BURY": {**proven, "event": event}, "record.BURY_UNMATCHED": {"event": event,
@@ -184,11 +191,16 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "results.CLAIM_IS_LIVE": {**proven, "row": row},
         "results.WAS_THE_LAST": {**proven, "row": row, "intent": intent},
         "results.IS_WRITTEN": {**proven, "row": row, "intent": intent},
-        "unfrozen.PICK": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
+        "unfrozen.PICK": {"calls": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                            "origins": ["https://bank.test"], "environment": "test", "limit": BATCH,
                            "after": "", "turns": 100},
-        "unfrozen.WAITS": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
+        "unfrozen.WAITS": {"calls": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                             "origins": ["https://bank.test"]},
+        "local_rows.FIND": {"operations": ["pay", "ship"], "steps": ["ride", "paid"], "limits": [2, 2],
+                            "environment": "test"},
+        "local_rows.LOCK_DUE": {"id": row, "environment": "test"}, "local_rows.LABEL": {"intent": intent, "label": "l"},
+        "missing_steps.MISSING": {"wait": timedelta(0), "operations": ["pay"], "calls": ["other"],
+                                  "environment": "test", "limit": BATCH},
         "freezing.FREEZE": {"frozen": json.dumps(frozen)},
         "takeover.TAKE_OVER": asked,
         "takeover.OWN_ROW": {"intent": old[0]}, "takeover.SENT": {"id": row, "at": LONG_AGO, "known": "key"},
@@ -196,6 +208,9 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
                             "keys": ["k1", "k2"], "providers": ["p0", "p0"], "accounts": ["a0", "a0"],
                             "provider_keys": [uuid4(), uuid4()]},
         "preview.AGES": {"after": UUID(int=0), "limit": 500},
+        "order.PROMOTE": {"ids": waiting, "source": "sweeper", "after": None},
+        "order.WAITING_KEYS": {"tenant": "", "group": "", "key": "", "batch": BATCH},
+        "order.FIRST_OF_KEY": {"tenant": "t1", "group": "pay", "key": "order 1"}, "order.ENTER": {"batch": BATCH},
         "doubted_rows.LIST": {"details": "{}"}, "doubted_rows.TAKE_BACK": {}, "doubted_rows.IS_LISTED": {"id": row},
         "doubted_rows.PAGE": {"after": UUID(int=0), "limit": 500}, "doubted_rows.WORKED_OFF": {"ids": resting},
         "doubted_rows.WAITING": {}, "quarantine.LOCK_LISTED": {"ids": resting + claimed},
@@ -214,7 +229,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "pause.HASTEN_PAUSED": {**LANE}, "pause.ADD_LANE": {**LANE},
         "stored.WAITING": {"limit": BATCH, "after": UUID(int=0)},
         "stored.PROOFS_OF_A_ROW": {"id": gone},
-        "stored.DUE_REDRIVES": {"limit": BATCH, "operations": ["pay"], "providers": ["p0"]},
+        "stored.DUE_REDRIVES": {"limit": BATCH, "calls": ["pay"], "providers": ["p0"]},
         "retries.CLAIM_EVENTS": {"providers": ["p0", "p1"], "limit": BATCH, "lease": 60.0},
         "waiting_events.STILL_WAITS": {"id": event, "fate": "unmatched", "tries": 0},
         "waiting_events.FAILED": {"id": event, "again": 4.0},
@@ -224,8 +239,9 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "fetch_claim.HINT_ENDED": {"id": hint, "fate": "agrees"}, "fetch_claim.HINT_IS_EARLY": {"id": hint},
         "hints.KEEP": {"id": uuid4(), "row": row, "reference": "pay_x"}, "hints.DROP": {"id": proof},
         "hints.WAS_EMITTED": {"id": uuid4(), "intent": old[0], "event": "evt_1"},
-        "hints.ENDED_WITH": {"intent": old[0]}, "hints.ANSWERED": {"id": event, "intent": old[0]},
-        "later_facts.LOCK_INTENT": {"intent": old[0]}, "later_facts.LOCK_ROWS": {"intent": old[0], "row": uuid4()},
+        "hints.ENDED_WITH": {"intent": old[0], "row": row}, "hints.ANSWERED": {"id": event, "intent": old[0]},
+        "later_facts.LOCK_INTENT": {"intent": old[0], "row": row},
+        "later_facts.LOCK_ROWS": {"intent": old[0], "row": uuid4()},
         "dead_letters.TRY_EVENT": {"event": event}, "dead_letters.GIVE_UP": {"event": event},
         "dead_letters.LOCK_EVENT": {"event": event},
         "dead_letters.NOTE_TRY": {"letter": letter, "details": "{}"},
@@ -238,12 +254,13 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "applying.IS_STORED": {"id": proof},
         "calls.FIND": {**LANE, "keys": [uuid4() for _ in range(BATCH)], "limit": 10,
                        "references": [f"pay_{110_000 + 10 * n}" for n in range(BATCH)]},
-        "calls.DESCRIBE": {"intents": old},
+        "calls.DESCRIBE": {"intents": old}, "calls.DESCRIBE_STEPS": {"rows": resting},
         "calls.ENDED": {**LANE, "at": LONG_AGO - timedelta(days=400), "after": UUID(int=0), "limit": BATCH,
                         "until": datetime.now(UTC).timestamp()},
         "window.WINDOW": {"at": LONG_AGO, "ago": 0.0, "horizon": 60.0},
         "discrepancies.KNOWN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "reference": "pay_1"},
         "discrepancies.STATE": {"intent": old[0]},
+        "discrepancies.STATE_OF_STEP": {"intent": old[0], "row": row},
         "clock_ahead.SENT_AHEAD": page, "clock_ahead.MARK": {"ids": claimed},
         "expired_leases.EXPIRED": page, "too_old.TOO_OLD": page, "doubted.DOUBTED": page,
         "expired_keys.PAST_KEYS": page,
@@ -264,8 +281,9 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "history.DELETE_WEBHOOK_BODIES": {"batch": BATCH, "age": 86400.0 * 200},
         "known_object.NEWEST": {"provider": "p0", "account": "a0", "horizon": 60.0},
         "known_object.ALIKE": {"provider": "p0", "account": "a0", "horizon": 60.0, "sender": 1, "intent": old[50],
-                        "operation": None, "later": True, "near": 200, "limit": 50},
-        "known_object.LAST_REQUEST": {"provider": "p0", "account": "a0", "operation": "pay", "near": 200},
+                        "row": row, "step": None, "operation": None, "later": True, "near": 200, "limit": 50},
+        "known_object.LAST_REQUEST": {"provider": "p0", "account": "a0", "operation": "pay", "step": None,
+                                      "near": 200},
         "key_rotation.WANTED": {"id": row}, "key_rotation.FREEZE": {**rekeyed, "id": at_rest},
         "key_rotation.IS_VOID": {"row": row, "key": uuid4()},
         "key_rotation.IS_CANCELLED": {"row": row, "key": uuid4()},
@@ -280,7 +298,8 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "history.DELETE_DAEMONS": {"batch": BATCH, "age": 3600.0},
         "tokens.CREATE": {"digest": b"h" * 32, "tenant": "t1", "label": "l", "by": "anna"},
         "tokens.TOKENS": {"tenant": "t1", "id": uuid4(), "revoked": False, "limit": BATCH},
-        "queue.REGISTER": {"names": ["mail", "new"], "operations": ["pay", "pay"], "first": [False, True]},
+        "queue.REGISTER": {"names": ["mail", "new"], "operations": ["pay", "pay"],
+                           "hears": ["settled", "settled"], "first": [False, True]},
         "queue.WALK_AFTER": {"names": ["mail", "walks"]}, "queue.WALK": {"names": ["walks"], "limit": BATCH},
         "queue.EXPAND": {"limit": BATCH},
         "queue.FIND": {"names": ["mail", "stopped", "walks"], "limits": [BATCH, BATCH, BATCH]},
@@ -305,15 +324,17 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "tenant_counts.DELETE_USAGE": {"age": 86400.0 * 30, "batch": BATCH},
         "status.ENDED": waited, "status.STATUS": {**waited, "fingerprints": ["v1:0"] * BATCH},
         "accept.ACCEPT": asked, "known_keys.DECIDE": asked, "installation.SECRET": {},
+        "actions.REFUSAL": {"intent": intent},
         "statements.STILL_OPEN": asked | {"intent": intent},
         "intents.INTENT": {"intent": intent, "tenant": "t1"}, "intents.TIMELINE": {"intent": intent},
+        "intents.STEPS": {"intent": intent},
         "intents.INTENTS": newest, "intents.INTENTS_OF_STATE": newest | {"state": "unknown"},
         "intents.INTENTS_OF_OPERATION": newest | {"operation": "pay", "states": ["completed", "in_progress"]},
         **{
             f"tenant_search.{name}": newest
             | {"state": None, "operation": None, "label": "label 7", "reference": "pay_110001", "scanned": 5000,
                "key": intent}
-            for name in ("BY_REFERENCE", "BY_LABEL", "BY_PROVIDER_KEY")
+            for name in ("BY_REFERENCE", "BY_REFERENCE_OF_STEP", "BY_LABEL", "BY_PROVIDER_KEY")
         },
         "tenant_search.FOUND": {"ids": [intent]}, "search.FOUND": {"ids": [intent]},
         "search.BY_ID": {"low": intent, "high": intent, "limit": BATCH},

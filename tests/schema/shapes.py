@@ -42,12 +42,15 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "outbox": {
         "id": ROW, "intent_id": INTENT, "available_at": NOW, "start_before": SOON, "status_since": NOW,
         "provider_key": ROW, "status": "pending", "tenant_id": "t", "operation": "pay", "provider": "p", "account": "a",
-        "origin": "o", "ordering_key": "order 1",
+        "origin": "o", "ordering_group": "pay", "ordering_key": "order 1", "ordering_number": 1,
     },
+    "steps": {"intent_id": INTENT, "step": 1, "outbox_id": ROW, "name": "charge", "outcome": "succeeded"},
     "requests": {
         "outbox_id": ROW, "intent_id": INTENT, "provider_key": ROW, "provider": "p", "account": "a", "method": "POST",
         "path": "/", "headers": "{}", "body": b"{}",
     },
+    "order_holds": {"tenant_id": "t", "ordering_group": "pay", "ordering_key": "order 1", "intent_id": INTENT,
+                    "why": "refused"},
     "doubts": {"outbox_id": ROW, "details": "{}"},
     "proofs": {"id": ROW, "outbox_id": ROW, "intent_id": INTENT, "source": "webhook", "outcome": "pending"},
     "provider_answers": {"outbox_id": ROW, "outcome": "refused", "intent_id": INTENT, "attempt": 1},

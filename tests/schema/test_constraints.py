@@ -12,6 +12,7 @@ Connection = psycopg.Connection[Any]
 OTHER = uuid.UUID(int=9)
 T, I, K, O, R = "installation", "intents", "idempotency_keys", "outbox", "requests"  # noqa: E741
 
+NO_ORDER = dict.fromkeys(("ordering_group", "ordering_key", "ordering_number"))
 ROW_TIMES = ("available_at", "start_before", "status_since", "quiet_after", "doubted_since", "scheduled_at")
 CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("installation_singleton_check", T, {"singleton": False}),
@@ -59,22 +60,31 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
       for s in ("pending", "waiting", "unfrozen", "held")),
     *(("redrive_waits_in_held", O, row_columns(s) | {"redrive_at": NOW})
       for s in ("pending", "waiting", "unfrozen", "claimed", "unknown", "awaiting")),
-    *(("burned_key_is_not_queued", O, row_columns(s) | {"key_burned": True})
-      for s in ("pending", "waiting", "claimed")),
+    *(("burned_key_is_not_queued", O, row_columns(s) | {"key_burned": True}) for s in ("pending", "claimed")),
     ("outbox_imported_as_check", O, {"imported_as": "a letter"}),
     ("cancelled_key_is_burned", O, {"cancel_sent": True}),
-    ("waiting_row_has_order", O, {"status": "waiting", "ordering_key": None}),
+    ("waiting_row_has_order", O, {"status": "waiting"} | NO_ORDER),
+    *(("order_is_whole", O, {name: None, "ordering_number": None}) for name in ("ordering_key", "ordering_group")),
+    *(("order_is_whole", O, NO_ORDER | more) for more in ({"ordering_number": 1}, {"refusal_holds": True})),
+    ("order_hold_says_why", "order_holds", {"why": "bored"}),
     *(("counters_do_not_go_below_zero", O, {counter: -1})
       for counter in ("attempt", "lookups", "absences", "failures", "redrives", "sweeps", "replay_window")),
     ("proofs_outcome_check", "proofs", {"outcome": "ambiguous", "answer_status": 201, "answer_headers": "{}",
                                         "answer_body": b"{}"}),
-    *(("final_proof_has_answer", "proofs", {"outcome": o}) for o in ("succeeded", "refused")),
-    ("final_proof_has_answer", "proofs", {"outcome": "succeeded", "answer_status": 201, "answer_headers": "{}"}),
+    ("answer_of_proof_is_whole", "proofs", {"outcome": "succeeded", "answer_status": 201, "answer_headers": "{}"}),
+    ("flow_has_no_call_of_its_own", I, {"plan": "[]"}),
+    ("only_a_flow_has_a_recovery_point", I, {"recovery_point": 1}),
+    ("step_of_a_flow_has_a_name", O, {"step": 2}),
+    ("step_outcome_is_known", "steps", {"outcome": "done"}),
+    ("step_object_end_is_known", "steps", {"object_end": "half"}),
+    ("only_what_exists_ends_later", "steps", {"outcome": "refused", "object_end": "open"}),
+    ("step_undoes_an_earlier_one", "steps", {"undoes": 5}),
     ("event_type_is_known", "events", {"type": "created"}),
     ("dead_letter_reason_is_known", "dead_letters", {"reason": "bored"}),
     ("dead_letter_is_about_something", "dead_letters", {"intent_id": None}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW}),
     ("handler_name_is_not_a_wildcard", "event_handlers", {"name": "*"}),
+    ("handler_hears_what_is_known", "event_handlers", {"hears": "everything"}),
     ("backfill_is_whole", "event_handlers", {"backfilled_number": 0}),
     ("stopped_work_is_not_due", "handler_work", {"dead_letter_id": shapes.ROW}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW, "resolution": "completed"}),
@@ -97,7 +107,9 @@ TWICE: list[tuple[str, str, dict[str, Any]]] = [
     ("intents_pkey", I, {}),
     ("idempotency_keys_pkey", K, {"intent_id": OTHER, "fingerprint": "v1:1"}),
     ("outbox_pkey", O, {"intent_id": OTHER}),
-    ("one_open_row_an_intent", O, {"id": OTHER, "step": 2}),
+    ("one_open_row_an_intent", O, {"id": OTHER, "step": 2, "step_name": "ship"}),
+    ("steps_pkey", "steps", {"outbox_id": OTHER}),
+    ("steps_by_row", "steps", {"step": 2}),
     ("requests_pkey", R, {"provider_key": OTHER}),
     ("proofs_pkey", "proofs", {}),
     ("decisions_to_count_pkey", "decisions_to_count", {}),
@@ -114,6 +126,7 @@ TWICE: list[tuple[str, str, dict[str, Any]]] = [
     ("one_dead_letter_an_unmatched_event", "dead_letters", {"id": OTHER}),
     ("one_dead_letter_a_discrepancy", "dead_letters", {"id": OTHER}),
     ("doubts_pkey", "doubts", {}),
+    ("order_holds_pkey", "order_holds", {"intent_id": OTHER}),
     ("lanes_pkey", "lanes", {}),
     ("lane_changes_pkey", "lane_changes", {}),
     ("account_identities_pkey", "account_identities", {}),
@@ -129,10 +142,12 @@ TWICE: list[tuple[str, str, dict[str, Any]]] = [
 FOREIGN = [
     ("idempotency_keys_intent_id_fkey", K, {}),
     ("outbox_intent_id_fkey", O, {}),
+    ("steps_intent_id_fkey", "steps", {}),
     ("proofs_intent_id_fkey", "proofs", {}),
     ("evidence_intent_id_fkey", "evidence", {}),
     ("events_aggregateid_fkey", "events", {}),
     ("dead_letters_intent_id_fkey", "dead_letters", {}),
+    ("order_holds_intent_id_fkey", "order_holds", {}),
     ("handler_work_dead_letter_id_fkey", "handler_work", {"dead_letter_id": shapes.ROW, "due_at": "infinity"}),
 ]
 RULES = """

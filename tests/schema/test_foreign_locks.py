@@ -30,7 +30,7 @@ WAITS: Final = {
     "ingest.WRITE_FATE": ONE,
     "waiting_events.FAILED": ONE, "waiting_events.CLOSE": ONE,
     "discrepancies.STATE": ONE,
-    "key_rotation.REKEY": AFTER, "freezing.FREEZE": AFTER, "key_rotation.FREEZE": AFTER,
+    "key_rotation.REKEY": AFTER, "freezing.FREEZE": AFTER, "local_rows.LABEL": AFTER, "key_rotation.FREEZE": AFTER,
     "tenant_counts.COUNT_KEYS": AFTER,
     "quarantine.DOUBT_OPEN": AFTER, "takeover.SENT": AFTER, "tenant_counts.MOVE_MARKS": AFTER,
     "tenant_counts.SUBTRACT": AFTER,
@@ -89,7 +89,7 @@ BATCHES: Final = (
     "expired_keys.ROWS_AT_REST",
     "expired_keys.EXPIRE", "expired_keys.DELETE_TOMBSTONES", "tenant_counts.LOCK_COUNTS", "stored.DUE_REDRIVES",
     "retries.CLAIM_EVENTS",
-    "fetch_claim.CLAIM_HINTS", "unfrozen.PICK", "queue.FIND", "queue.EXPAND", "queue.REGISTER",
+    "fetch_claim.CLAIM_HINTS", "unfrozen.PICK", "missing_steps.MISSING", "queue.FIND", "queue.EXPAND", "queue.REGISTER",
     "history.DELETE_EVIDENCE",
     "history.DELETE_REQUESTS", "history.DELETE_WEBHOOK_EVENTS",
 )  # fmt: skip

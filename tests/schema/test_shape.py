@@ -39,7 +39,7 @@ def test_ib_143_nothing_counts_towards_the_end_of_a_number(rolled_back: Connecti
     small = """
         SELECT c.relname, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
          WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'r' AND a.atttypid = 'smallint'::regtype"""
-    bounded = {"step", "generation", "format_version", "redrives", "sweeps", "recovery_point", "failures"}
+    bounded = {"step", "generation", "format_version", "redrives", "sweeps", "recovery_point", "failures", "undoes"}
     statuses = {"http_status", "answer_status", "response_status"}
     assert {name for _, name in rolled_back.execute(small)} <= bounded | statuses
 

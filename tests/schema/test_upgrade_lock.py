@@ -18,8 +18,10 @@ from idem.migrations.inside import script
 from idem.outbox.accept import sql_operations
 
 ROOT = Path(runner.__file__).parent.parent
-# Where a statement waits for an advisory lock; each is tried below with a session that holds it.
-WAITING = {"migrations/inside.py", "migrations/runner.py", "migrations/upgrade_lock.py"}
+# Where a statement waits for an advisory lock; each is tried below with a session that holds it. The order of a key is
+# that of the commits: its wait is on purpose, as long as the caller's lock_timeout (tests/order/test_races.py).
+ORDER = "migrations/versions/0001_order.sql"
+WAITING = {"migrations/inside.py", "migrations/runner.py", "migrations/upgrade_lock.py", ORDER}
 HOLD = f"SELECT pg_advisory_lock({upgrade_lock.UPGRADE_LOCK})"
 NAMED = r"pid {pid}, role {role}, application 'nightly report', connected since \d{{4}}-\d\d-\d\d .*in its transaction"
 

@@ -16,11 +16,11 @@ RESOLVED = {"resolved_at": NOW, "resolution": "completed", "resolved_by": "anna"
 
 OF_AN_INTENT = {
     "id": shapes.ROW, "tenant_id": "other", "operation": "other", "idempotency_key": "other", "provider": "other",
-    "account": "other", "params": '{"amount": 2}', "created_at": LONG_AGO,
+    "account": "other", "params": '{"amount": 2}', "plan": "[]", "created_at": LONG_AGO,
 }  # fmt: skip
 OF_ITS_END = {
     "outcome": "refused", "settled_at": LONG_AGO, "provider_reference": "pay_other", "result": '{"a": 1}',
-    "interim": '{"a": 1}', "label": "other", "requested_at": LONG_AGO, "step": 2, "version": 9,
+    "interim": '{"a": 1}', "label": "other", "requested_at": LONG_AGO, "recovery_point": 2, "version": 9,
     "sent_as": 7,
 }  # fmt: skip
 OF_A_LETTER = {

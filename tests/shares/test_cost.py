@@ -13,7 +13,7 @@ BATCH, ROWS = 100, 300
 """`ROWS`: what one node may read. A hundred tenants are looked at, a hundred rows claimed."""
 LANE = {
     **hot_statements.HOLD, "provider": "keyed", "account": "keyed", "origin": "o", "environment": "test",
-    "operations": ["pay.keyed"], "formats": [1], "concurrency": None, "limit": BATCH,
+    "calls": ["pay.keyed"], "formats": [1], "concurrency": None, "limit": BATCH,
 }  # fmt: skip
 
 

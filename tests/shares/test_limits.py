@@ -67,7 +67,7 @@ def test_hazard_48_of_a_paused_lane_no_row_is_read(spine: Spine, account: str, t
     plant(spine.url, 200, origin=spine.bank.url)
     values = {
         **hot_statements.HOLD, "provider": "keyed", "account": "keyed", "origin": spine.bank.url, "environment": "test",
-        "operations": ["pay.keyed"], "formats": [1], "concurrency": 500, "turns": turns, "asking": 5,
+        "calls": ["pay.keyed"], "formats": [1], "concurrency": 500, "turns": turns, "asking": 5,
     }  # fmt: skip
     read: list[int] = []
     for pause in ("SELECT %s::text", "INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', %s, true)"):

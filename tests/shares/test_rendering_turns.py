@@ -14,7 +14,7 @@ from idem.outbox.worker.fairness import WIDTH
 from idem.outbox.worker.freezing import BATCH, Freezer
 from idem.outbox.worker.unfrozen import PICK, Source, pick
 
-SOURCE = {"operations": ["pay.keyed"], "providers": ["keyed"], "accounts": ["keyed"], "origins": ["o"]}
+SOURCE = {"calls": ["pay.keyed"], "providers": ["keyed"], "accounts": ["keyed"], "origins": ["o"]}
 PICKING = {**SOURCE, "environment": "test", "after": "m", "turns": WIDTH, "limit": BATCH}
 ROWS = 300
 """What one node may read. A hundred tenants are looked at, twenty rows taken."""
@@ -42,7 +42,7 @@ async def test_a_bulk_run_of_one_tenant_is_in_nobodys_way(spine: Spine) -> None:
     for number in range(5):
         application.accepted("k", tenant=f"other {number}")
     freezer = Freezer(spine.database, spine.catalogue)
-    assert await freezer._batch() == (BATCH, BATCH)
+    assert await freezer._batch() == (BATCH, BATCH, False)
     rendered = Counter(tenant for (tenant,) in application.rows(RENDERED))
     assert rendered == {"bulk": BATCH - 5, **{f"other {number}": 1 for number in range(5)}}
     assert await freezer.once() == 2 * BATCH + 5

@@ -36,9 +36,11 @@ BOUNDED = {
 KEPT = {
     "intents": "the ledger: it is never deleted; how a tenant's data is erased is still to be decided",
     "proofs": "work of the reconciler, which deletes what it applies; `idem doctor` fails for one that waits",
+    "order_holds": "at most one for each ordering key that has been held; an open decision, which `idem doctor` names",
     "doubts": "as many as there are open rows; work of the sweeper, and `idem doctor` fails for one that waits",
     "installation": "one row",
     "alembic_version": "one row",
+    "steps": "part of the ledger, as the intents: one for each ended step of a flow",
     "operations": "as many as the configuration has had",
     "account_identities": "as many as the configuration has had accounts",
     "lanes": "as many as the configuration has had accounts",
@@ -161,7 +163,7 @@ async def test_a_row_that_still_waits_for_something_stays(rows: Any) -> None:
     later = "statement_timestamp() + interval '900 days'"
     for what, change in (
         ("redrive", f"redrive_at = {later}"), ("doubt", "doubted_since = statement_timestamp(), replay_window = 86400"),
-        ("quiet", f"quiet_after = {later}"), ("step", "step = 2"),
+        ("quiet", f"quiet_after = {later}"), ("step", "step = 2, step_name = 'ship'"),
     ):  # fmt: skip
         await rows.forced(f"UPDATE idem.outbox SET {change} WHERE intent_id = %(i)s", i=made[what])
     await rows.forced("UPDATE idem.outbox SET status_since = status_since - interval '500 days'")

@@ -61,7 +61,7 @@ async def test_what_is_open_is_never_expired_or_deleted(rows: Any) -> None:
     (proven,) = await rows.held(key="proven")
     await rows.prove(proven, "succeeded")
     (half,) = await rows.held(key="half done", left=60)
-    await rows.forced("UPDATE idem.outbox SET step = 2 WHERE intent_id = %(i)s", i=half)
+    await rows.forced("UPDATE idem.outbox SET step = 2, step_name = 'ship' WHERE intent_id = %(i)s", i=half)
     sweeper = rows.sweeper()
     assert (await sweeper.run_once()).expired == 1  # the tombstone alone
     await rows.bury(tombstone)

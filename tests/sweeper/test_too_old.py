@@ -17,7 +17,7 @@ async def test_a_queued_row_that_is_too_old_comes_to_rest(rows: Any) -> None:
     """Hazards 44, 62: proven not sent, with a dead letter and the client free to send its request again."""
     statuses = ("pending", "waiting", "unfrozen")
     old = {status: (await rows.queued(key=status, start=-1))[0] for status in statuses}
-    change = "UPDATE idem.outbox SET status = %(s)s, ordering_key = 'o' WHERE intent_id = %(i)s"
+    change = "UPDATE idem.outbox SET status = %(s)s, ordering_group = 'g', ordering_key = 'o' WHERE intent_id = %(i)s"
     for status, intent in old.items():
         await rows.forced(change, s=status, i=intent)
     (young,) = await rows.queued(key="young")

@@ -1,0 +1,37 @@
+"""SQL about the step of a row, where statements read what is decided from."""
+
+CALL = "coalesce(c.operation || ' ' || c.step_name, c.operation)"
+"""The name of the call that row `c` makes: its operation's, with the step's where it is one of a flow."""
+
+
+STEP_NAME = "CASE WHEN n.plan IS NOT NULL THEN n.plan -> (r.step - 1) ->> 'name' END"
+"""The name of the step that request `r` of intent `n` is of; NULL: its operation has one call."""
+REFERENCE_OF_STEP = """coalesce(
+              (SELECT s.provider_reference FROM idem.steps s WHERE s.outbox_id = r.outbox_id),
+              (SELECT o.provider_reference FROM idem.outbox o WHERE o.id = r.outbox_id))"""
+"""The provider's reference of the step that request `r` is of: from its end, or its open row."""
+
+
+def place_of_letter(column: str) -> str:
+    """Where the step goes that dead letter `d` of intent `n` is about: `provider` or `account` of the flow's plan."""
+    return f"""CASE WHEN n.plan IS NOT NULL
+            THEN (SELECT e ->> '{column}' FROM jsonb_array_elements(n.plan) AS p (e)
+                   WHERE e ->> 'name' = d.details ->> 'step' LIMIT 1) END"""  # noqa: S608
+
+
+def contradiction(row: str) -> str:
+    """Whether proofs about this row disagree: an open entry says so. One that names another step of its flow, and that
+    one alone, is about that (hazard 57)."""
+    return f"""EXISTS (SELECT FROM idem.dead_letters l
+                WHERE l.intent_id = {row}.intent_id AND l.resolved_at IS NULL
+                  AND l.reason IN ('conflict', 'possible_duplicate')
+                  AND (l.seen > 1
+                       OR coalesce(l.details ->> 'step', {row}.step_name) IS NOT DISTINCT FROM {row}.step_name))"""  # noqa: S608
+
+
+def step_columns(row: str) -> str:
+    """The columns that only a step of a flow has: its name, the plan, and what the other steps have come to."""
+    return f"""{row}.step_name,
+       CASE WHEN {row}.step_name IS NOT NULL
+            THEN (SELECT p.plan FROM idem.intents p WHERE p.id = {row}.intent_id) END AS plan,
+       CASE WHEN {row}.step_name IS NOT NULL THEN idem.step_ends({row}.intent_id) END AS ends"""  # noqa: S608

@@ -1,0 +1,93 @@
+"""The turn of a local step: its function writes the user's rows, and idem the end of the step, in one transaction.
+
+So its effect is there once: whatever fails before the commit leaves nothing of either, and the step is run again.
+"""
+
+import json
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from idem.outbox.database import session
+from idem.outbox.domain.operation import OperationSpec
+from idem.outbox.domain.outbox_row import OutboxRow
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Change
+from idem.outbox.handlers.turn import Turn, TurnEnd
+from idem.outbox.observe.after_commit import Moved
+from idem.outbox.settle import gate, local_steps, order, steps
+from idem.outbox.settle.answer_rendering import local_answer, skipped_answer
+from idem.outbox.values import card_data, storable
+from idem.outbox.values.errors import IdemError, ParamsInvalid
+from idem.outbox.worker import local_rows
+
+
+class RowIsHeld(IdemError):
+    """The end of a local step cannot be written now: what its function has written is undone, and it is run again."""
+
+
+class LocalTurn(Turn):
+    """One run of a local step. `row` is what it is about, once it is locked; `moved` is told after the commit."""
+
+    whose = "local step"
+
+    def __init__(self, row_id: UUID, terms: Terms, environment: str, limit: float) -> None:
+        step = terms.operation.step
+        assert step is not None and step.run is not None
+        super().__init__(step.run, limit)
+        self.row_id = row_id
+        self.terms = terms
+        self.row: OutboxRow | None = None
+        self.moved: list[Moved] = []
+        self.final = False
+        """Another attempt would find the same."""
+        self._environment = environment
+
+    @property
+    def _operation(self) -> OperationSpec:
+        return self.terms.operation
+
+    def begin(self, connection: Connection) -> tuple[Any, ...] | TurnEnd:
+        self.prepare(connection)
+        locked = local_rows.lock(connection, self.row_id, self._environment)
+        if locked is None:
+            return "not_now"
+        found, self.backend, self.transaction = locked
+        self.row, params = found.row, json.loads(found.written)
+        if found.row.step == 1:
+            self._first(connection, found.row, params)
+        assert self._operation.step is not None
+        if steps.is_wanted(found.row, self._operation.step, params):
+            return params, steps.by_name(found.row.ends)
+        self._write(connection, local_steps.skipped(found.row, skipped_answer(self._operation, found.row), self.terms))
+        return "succeeded"
+
+    def end(self, connection: Connection, returned: Any) -> None:
+        assert self.row is not None
+        if not local_rows.is_same(connection, self.transaction):
+            raise self.own_transaction()
+        said = local_steps.outcome(returned)
+        rendered = local_answer(self._operation, self.row, said)
+        self._write(connection, local_steps.ended(self.row, said, rendered, self.terms))
+
+    def _first(self, connection: Connection, row: OutboxRow, params: Any) -> None:
+        # SQL alone may have accepted it: then nobody has looked at its params, or given it a label.
+        try:
+            self._operation.validate(params)
+            if self._operation.card_data == "refuse" and (found := card_data.find(params)):
+                raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
+        except ParamsInvalid:
+            self.final = True
+            raise
+        label = self._operation.label(params)
+        if label is not None:
+            local_rows.label(connection, row, storable.text(label))
+
+    def _write(self, connection: Connection, change: Change) -> None:
+        # The function is over, and had the plans of its own session: what follows has those of a daemon.
+        connection.exec_driver_sql(session.SETTINGS, session.parameters(session.PLANS, local=True))
+        written = connection.exec_driver_sql(gate.WRITE, gate.given([change])).all()
+        if change.row_id not in {each.id for each in written if each.kind != order.PROMOTION}:
+            raise RowIsHeld(f"another session holds what the end of step {change.row_id} writes")
+        self.moved = [order.moved(each) for each in written]

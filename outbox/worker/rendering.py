@@ -1,0 +1,62 @@
+"""What becomes of a row that waits to be rendered: its bytes, or that it is not wanted.
+
+The operation's own code runs here, in a thread of its caller's (`idem.outbox.worker.freezing`)."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.domain.provider import Provider
+from idem.outbox.settle import steps
+from idem.outbox.settle.answer_rendering import Rendered, skipped_answer
+from idem.outbox.values import card_data, storable
+from idem.outbox.values.errors import ParamsInvalid
+from idem.outbox.worker.unfrozen import Unfrozen
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The bytes that will be sent, and the label for people."""
+
+    request: FrozenRequest
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The step is not wanted; `rendered`: the client's answer, where the flow ends with that."""
+
+    rendered: Rendered
+
+
+Made: TypeAlias = Frozen | Skipped | Exception
+"""What became of one row: its bytes, that it is not wanted, or why there are none."""
+
+
+def render(one: Unfrozen, provider: Provider, checked: Callable[[], None]) -> Frozen | Skipped:
+    """Check the params of a row and build its request. `checked`: called when the check is over. Raises anything."""
+    operation, params = one.terms.operation, json.loads(one.written)
+    if one.row.step > 1:
+        # The params were checked for the first step: what its operation takes now changes no flow that runs.
+        checked()
+        return _rendered(one, provider, params)
+    operation.validate(params)
+    if operation.card_data == "refuse" and (found := card_data.find(params)):
+        raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
+    checked()
+    made, label = _rendered(one, provider, params), operation.label(params)
+    if isinstance(made, Skipped) or label is None:
+        return made
+    return replace(made, label=storable.text(label))
+
+
+def _rendered(one: Unfrozen, provider: Provider, params: Any) -> Frozen | Skipped:
+    operation = one.terms.operation
+    if operation.step is not None and not steps.is_wanted(one.row, operation.step, params):
+        return Skipped(skipped_answer(operation, one.row))
+    request = provider.freeze(operation.request_of(params, steps.by_name(one.row.ends)), one.provider_key)
+    if not (isinstance(request, FrozenRequest) and isinstance(request.body, bytes)):
+        raise TypeError(f"the request was frozen as {type(request).__name__}")
+    return Frozen(request)

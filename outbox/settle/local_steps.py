@@ -41,14 +41,9 @@ def outcome(returned: Any) -> Succeeded | Refused:
 def ended(row: OutboxRow, said: Succeeded | Refused, rendered: Rendered, terms: Terms) -> Change:
     """The function has written its rows, or refuses."""
     evidence = Evidence("worker", "run", name(said), reference=said.reference)
-    return _told(steps.ended(_change(row, evidence, terms), row, said, rendered.answer, terms), rendered)
-
-
-def skipped(row: OutboxRow, rendered: Rendered, terms: Terms) -> Change:
-    """The step is not wanted."""
-    return _told(
-        steps.skipped(_change(row, Evidence("worker", "skipped"), terms), row, rendered.answer, terms), rendered
-    )
+    change = steps.ended(_change(row, evidence, terms), row, said, rendered.answer, terms)
+    letters = change.letters if rendered.letter is None else (*change.letters, rendered.letter)
+    return dataclasses.replace(change, letters=letters)
 
 
 def failed(row: OutboxRow, error: str, message: str, terms: Terms, *, attempts: int, final: bool) -> Change:
@@ -71,8 +66,3 @@ def failed(row: OutboxRow, error: str, message: str, terms: Terms, *, attempts: 
 
 def _change(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
     return dataclasses.replace(unchanged(row, evidence, terms), state=KeyState.IN_PROGRESS)
-
-
-def _told(change: Change, rendered: Rendered) -> Change:
-    letters = change.letters if rendered.letter is None else (*change.letters, rendered.letter)
-    return dataclasses.replace(change, letters=letters)

@@ -28,9 +28,10 @@ from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import after_commit
-from idem.outbox.settle import key_rotation, steps
+from idem.outbox.settle import key_rotation
 from idem.outbox.settle.endings import at_rest
 from idem.outbox.settle.gate import UNSTORABLE, write
+from idem.outbox.settle.skipping import skipped
 from idem.outbox.values import storable
 from idem.outbox.worker import missing_steps
 from idem.outbox.worker.rendering import Frozen, Made, Skipped, render
@@ -258,14 +259,12 @@ async def _write_whole(connection: AsyncConnection[Any], pairs: Sequence[tuple[U
 
 def _change(one: Unfrozen, made: Made) -> Change:
     row = one.row
+    if isinstance(made, Skipped):
+        return replace(skipped(row, made.rendered, one.terms), alone=True)
     change = Change(
         row.id, row.token, row.attempt, OutboxStatus.PENDING, KeyState.IN_PROGRESS, Evidence("worker", "rendered"),
         alone=True,
     )  # fmt: skip
-    if isinstance(made, Skipped):
-        change = replace(change, evidence=Evidence("worker", "skipped"))
-        letters = (made.rendered.letter,) if made.rendered.letter else ()
-        return replace(steps.skipped(change, row, made.rendered.answer, one.terms), letters=letters)
     if isinstance(made, Frozen):
         renewed = {} if one.renewal is None else one.renewal.details(row)
         return replace(change, evidence=replace(change.evidence, details=renewed))

@@ -18,9 +18,11 @@ from idem.outbox.handlers.turn import Turn, TurnEnd
 from idem.outbox.observe.after_commit import Moved
 from idem.outbox.settle import gate, local_steps, order, steps
 from idem.outbox.settle.answer_rendering import local_answer, skipped_answer
-from idem.outbox.values import card_data, storable
+from idem.outbox.settle.skipping import skipped
+from idem.outbox.values import storable
 from idem.outbox.values.errors import IdemError, ParamsInvalid
 from idem.outbox.worker import local_rows
+from idem.outbox.worker.rendering import check_params
 
 
 class RowIsHeld(IdemError):
@@ -60,7 +62,7 @@ class LocalTurn(Turn):
         assert self._operation.step is not None
         if steps.is_wanted(found.row, self._operation.step, params):
             return params, steps.by_name(found.row.ends)
-        self._write(connection, local_steps.skipped(found.row, skipped_answer(self._operation, found.row), self.terms))
+        self._write(connection, skipped(found.row, skipped_answer(self._operation, found.row), self.terms))
         return "succeeded"
 
     def end(self, connection: Connection, returned: Any) -> None:
@@ -74,9 +76,7 @@ class LocalTurn(Turn):
     def _first(self, connection: Connection, row: OutboxRow, params: Any) -> None:
         # SQL alone may have accepted it: then nobody has looked at its params, or given it a label.
         try:
-            self._operation.validate(params)
-            if self._operation.card_data == "refuse" and (found := card_data.find(params)):
-                raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
+            check_params(self._operation, params)
         except ParamsInvalid:
             self.final = True
             raise

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.settle import steps
 from idem.outbox.settle.answer_rendering import Rendered, skipped_answer
@@ -42,14 +43,19 @@ def render(one: Unfrozen, provider: Provider, checked: Callable[[], None]) -> Fr
         # The params were checked for the first step: what its operation takes now changes no flow that runs.
         checked()
         return _rendered(one, provider, params)
-    operation.validate(params)
-    if operation.card_data == "refuse" and (found := card_data.find(params)):
-        raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
+    check_params(operation, params)
     checked()
     made, label = _rendered(one, provider, params), operation.label(params)
     if isinstance(made, Skipped) or label is None:
         return made
     return replace(made, label=storable.text(label))
+
+
+def check_params(operation: OperationSpec, params: Any) -> None:
+    """What accept checks, of params that SQL alone has accepted. Raises ParamsInvalid, and what `validate` raises."""
+    operation.validate(params)
+    if operation.card_data == "refuse" and (found := card_data.find(params)):
+        raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
 
 
 def _rendered(one: Unfrozen, provider: Provider, params: Any) -> Frozen | Skipped:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -119,6 +120,17 @@ async def test_a_step_that_is_not_wanted_is_skipped_with_evidence(shop: Any, pla
     await shop.spine.expect(intent, state="completed", letters=[])
     assert await shop.answer(intent) == ("completed", 201)
     assert shop.effects() == ([] if place == "only" else ["charge"])
+
+
+@pytest.mark.parametrize("last", ["call", "local", "skipped call", "skipped local"])
+async def test_the_answer_of_a_flow_is_kept_for_its_answer_ttl_however_it_ends(shop: Any, last: str) -> None:
+    made = local if last.endswith("local") else step
+    wanted = {"when": lambda params, results: False} if last.startswith("skipped") else {}
+    shop.define(step("charge"), made("receipt", on_refusal="stop", **wanted), answer_ttl=1000 * 3600.0)
+    intent = shop.accepted()
+    await shop.work(times=2)
+    key = await shop.key(intent)
+    assert key["expires_at"] - key["completed_at"] == timedelta(hours=1000)
 
 
 async def sees_nothing_of(shop: Any, intent: Any) -> None:

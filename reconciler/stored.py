@@ -124,7 +124,7 @@ async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, lim
     Rows that this process cannot redrive are not picked, or the first of them would hide all others (IB-022): those of
     operations that it does not know, and those whose operation goes to another provider now: no worker sends them.
     """
-    known = [call for operation in catalogue.operations.values() for call in operation.steps or (operation,)]
+    known = catalogue.known_calls
     wanted = {"limit": limit, "calls": [each.call for each in known], "providers": [each.provider for each in known]}
     if not await _due(connection, wanted):
         return 0  # as nearly always: it needs no transaction

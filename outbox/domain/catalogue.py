@@ -35,6 +35,11 @@ class Catalogue:
         """Seconds for which each provider remembers a key by its contract now, less the margin; 0: not at all."""
         return {name: provider.contract.memory for name, provider in self.providers.items()}
 
+    @property
+    def known_calls(self) -> list[OperationSpec]:
+        """Each step of each flow, local ones too, and each operation of one call."""
+        return [each for operation in self.operations.values() for each in operation.steps or (operation,)]
+
     def terms(self, operation: str, provider: str, step: str | None = None) -> Terms | None:
         """Contract and operation that a row is decided under; None where this process does not know one of them.
 

@@ -12,7 +12,7 @@ from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.observe import after_commit
 from idem.outbox.operator import dead_letters, locking
 from idem.outbox.operator.listing import Record
-from idem.outbox.settle.order import promote_key
+from idem.outbox.settle.order import promote_key, waiting_heads
 from idem.outbox.settle.record import note_operator
 from idem.outbox.values.errors import OperatorRefused
 
@@ -21,22 +21,12 @@ COUNTED = 1000
 KEYS = 10_000
 """Ordering keys that one list reads."""
 
-# A key with more than one waiting row is one step, as for the sweeper. What blocks: the hold, else the first open row.
+_OF_TENANT = "(%(tenant)s::text IS NULL OR f.tenant_id = %(tenant)s)"
+# What blocks: the hold, else the first open row.
 BLOCKED = f"""
-WITH RECURSIVE heads AS (
-    (SELECT o.tenant_id, o.ordering_group, o.ordering_key FROM idem.outbox o
-      WHERE o.status || '' = 'waiting'
-        AND (o.tenant_id, o.ordering_group, o.ordering_key) > (coalesce(%(tenant)s::text, ''), '', '')
-      ORDER BY o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number LIMIT 1)
-    UNION ALL
-    SELECT n.* FROM heads f CROSS JOIN LATERAL (
-        SELECT o.tenant_id, o.ordering_group, o.ordering_key FROM idem.outbox o
-         WHERE o.status || '' = 'waiting'
-           AND (o.tenant_id, o.ordering_group, o.ordering_key) > (f.tenant_id, f.ordering_group, f.ordering_key)
-         ORDER BY o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number LIMIT 1) AS n
-     WHERE %(tenant)s::text IS NULL OR f.tenant_id = %(tenant)s
-), keys AS (
-    SELECT * FROM (SELECT * FROM heads LIMIT {KEYS}) AS f WHERE %(tenant)s::text IS NULL OR f.tenant_id = %(tenant)s
+WITH RECURSIVE {waiting_heads("coalesce(%(tenant)s::text, ''), '', ''", _OF_TENANT)}, keys AS (
+    SELECT f.tenant_id, f.ordering_group, f.ordering_key
+      FROM (SELECT * FROM heads LIMIT {KEYS}) AS f WHERE {_OF_TENANT}
     UNION
     SELECT * FROM (SELECT h.tenant_id, h.ordering_group, h.ordering_key FROM idem.order_holds h
                     WHERE %(tenant)s::text IS NULL OR h.tenant_id = %(tenant)s

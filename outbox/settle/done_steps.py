@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import is_true, records
+from idem.outbox.settle.step_columns import STEP_NAME
 
 # The open row first, because a change of it reads the numbers of the events once it has that lock.
 LOCK_FLOW = """
@@ -32,15 +33,15 @@ async def lock_flow(connection: AsyncConnection[Any], row_id: UUID) -> bool:
 
 
 # Without an end, and with no row: it was at rest until its key had expired.
-DONE_STEP = """
-SELECT n.id, coalesce(s.name, n.plan -> (r.step - 1) ->> 'name') AS step, s.provider_reference, s.object_end,
+DONE_STEP = f"""
+SELECT n.id, coalesce(s.name, {STEP_NAME}) AS step, s.provider_reference, s.object_end,
        coalesce(s.outcome, CASE WHEN n.state = 'failed_retryable'
                                      AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = n.id)
                                 THEN 'at_rest' END) AS outcome
   FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
   LEFT JOIN idem.steps s ON s.outbox_id = r.outbox_id
  WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1
-"""
+"""  # noqa: S608
 END_OF_ITS_OBJECT = "UPDATE idem.steps SET object_end = %(end)s WHERE outbox_id = %(row)s"
 
 

@@ -122,26 +122,34 @@ def moved(written: Any) -> Moved:
     return Moved(**columns)
 
 
-# The first row of each key that waits, from index row to index row: 100,000 followers of one row are one step.
-WAITING_KEYS = """
-WITH RECURSIVE heads AS (
-    (SELECT o.id, o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number
-       FROM idem.outbox o
-      WHERE o.status || '' = 'waiting'
-        AND (o.tenant_id, o.ordering_group, o.ordering_key) > (%(tenant)s, %(group)s, %(key)s)
-      ORDER BY o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number LIMIT 1)
-    UNION ALL
-    SELECT n.* FROM heads f CROSS JOIN LATERAL (
+def waiting_heads(after: str, while_in: str = "true") -> str:
+    """The clause `heads` of a statement WITH RECURSIVE: the first row of each key that waits, in the order of the keys,
+    `after` a place and for as long as `f`, the one before, satisfies `while_in`.
+
+    It goes from index row to index row: 100,000 followers of one row are one step.
+    """
+
+    def head(place: str) -> str:
+        return f"""
         SELECT o.id, o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number
           FROM idem.outbox o
-         WHERE o.status || '' = 'waiting'
-           AND (o.tenant_id, o.ordering_group, o.ordering_key) > (f.tenant_id, f.ordering_group, f.ordering_key)
-         ORDER BY o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number LIMIT 1) AS n
-)
+         WHERE o.status || '' = 'waiting' AND (o.tenant_id, o.ordering_group, o.ordering_key) > ({place})
+         ORDER BY o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number LIMIT 1"""  # noqa: S608
+
+    return f"""heads AS (
+    ({head(after)})
+    UNION ALL
+    SELECT n.* FROM heads f CROSS JOIN LATERAL ({head("f.tenant_id, f.ordering_group, f.ordering_key")}) AS n
+     WHERE {while_in}
+)"""  # noqa: S608
+
+
+WAITING_KEYS = f"""
+WITH RECURSIVE {waiting_heads("%(tenant)s, %(group)s, %(key)s")}
 SELECT f.id, f.tenant_id, f.ordering_group, f.ordering_key,
        idem.is_blocked(f.tenant_id, f.ordering_group, f.ordering_key, f.ordering_number) AS blocked
   FROM (SELECT * FROM heads LIMIT %(batch)s) AS f
-"""
+"""  # noqa: S608
 KeyPlace: TypeAlias = tuple[str, str, str]
 """Tenant, group and ordering key, in the order of which the keys are walked."""
 FIRST_KEY: Final[KeyPlace] = ("", "", "")

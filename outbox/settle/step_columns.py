@@ -10,6 +10,10 @@ REFERENCE_OF_STEP = """coalesce(
               (SELECT s.provider_reference FROM idem.steps s WHERE s.outbox_id = r.outbox_id),
               (SELECT o.provider_reference FROM idem.outbox o WHERE o.id = r.outbox_id))"""
 """The provider's reference of the step that request `r` is of: from its end, or its open row."""
+STATE_AND_OUTCOME = """CASE WHEN d.name IS NULL THEN n.state ELSE 'completed' END AS state,
+       CASE d.outcome WHEN 'skipped' THEN 'cancelled' ELSE d.outcome END AS outcome"""
+"""State and outcome of a step of flow `n`, whose end is `d`, as an intent has them: with its end it is complete,
+whatever its flow is doing, and what was not made did not happen."""
 
 
 def place_of_letter(column: str) -> str:

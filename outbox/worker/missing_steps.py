@@ -52,7 +52,7 @@ async def hold(connection: AsyncConnection[Any], catalogue: Catalogue) -> int:
         {
             "wait": WAIT,
             "operations": list(operations),
-            "calls": calls_of(catalogue),
+            "calls": [each.call for each in catalogue.known_calls if each.kind == "provider"],
             "environment": catalogue.environment,
             "limit": BATCH,
         },
@@ -62,12 +62,6 @@ async def hold(connection: AsyncConnection[Any], catalogue: Catalogue) -> int:
     rows = [found.row for found in await read_locked(connection, ids)] if ids else []
     written = await write(connection, [_held(row, catalogue) for row in rows]) if rows else []
     return len(written)
-
-
-def calls_of(catalogue: Catalogue) -> list[str]:
-    """Every call that the definitions here have, of local steps too, by the names of `OutboxRow.call`."""
-    known = [each for each in catalogue.operations.values() if each.kind == "provider"]
-    return [call.call for each in known for call in each.steps or (each,)]
 
 
 def _held(row: OutboxRow, catalogue: Catalogue) -> Change:

@@ -12,7 +12,7 @@ from idem.outbox.database.pool import fields_of, records
 from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.provider import Item
 from idem.outbox.domain.states import KeyState, OutboxStatus
-from idem.outbox.settle.step_columns import REFERENCE_OF_STEP
+from idem.outbox.settle.step_columns import REFERENCE_OF_STEP, STATE_AND_OUTCOME, STEP_NAME
 from idem.reconciler.ledger.compare import LedgerCall
 from idem.reconciler.webhooks.matching import provider_key
 
@@ -70,12 +70,10 @@ SELECT n.id AS intent_id, NULL AS step, false AS partial, n.operation, n.state, 
   LEFT JOIN LATERAL (SELECT w.id, w.status, w.claimed_until, w.first_sent_at, w.imported_sent_at FROM idem.outbox w
                       WHERE w.intent_id = n.id LIMIT 1) AS o ON true
 """
-# A step with its end is complete, whatever its flow is doing; one that was not made did not happen.
-DESCRIBE_STEPS = """
-SELECT n.id AS intent_id, coalesce(d.name, o.step_name, n.plan -> (r.step - 1) ->> 'name') AS step,
+DESCRIBE_STEPS = f"""
+SELECT n.id AS intent_id, coalesce(d.name, o.step_name, {STEP_NAME}) AS step,
        n.operation,
-       CASE WHEN d.name IS NULL THEN n.state ELSE 'completed' END AS state,
-       CASE d.outcome WHEN 'skipped' THEN 'cancelled' ELSE d.outcome END AS outcome,
+       {STATE_AND_OUTCOME},
        coalesce(d.provider_reference, o.provider_reference) AS provider_reference, d.object_end, d.fields AS result,
        d.ended_at AS settled_at, a.id AS open_row, o.status,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
@@ -94,7 +92,7 @@ SELECT n.id AS intent_id, coalesce(d.name, o.step_name, n.plan -> (r.step - 1) -
                       ORDER BY q.generation DESC LIMIT 1) AS r ON true
  CROSS JOIN LATERAL (SELECT i.* FROM idem.intents i
                       WHERE i.id = coalesce(d.intent_id, o.intent_id, r.intent_id) LIMIT 1) AS n
-"""
+"""  # noqa: S608
 
 Called: TypeAlias = tuple[UUID, UUID | None]
 """A call of this ledger: its intent, and of a flow the row of the step."""

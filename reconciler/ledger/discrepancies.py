@@ -19,6 +19,7 @@ from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import record
 from idem.outbox.settle.done_steps import lock_flow
+from idem.outbox.settle.step_columns import STATE_AND_OUTCOME
 from idem.outbox.values import storable
 from idem.reconciler.ledger.compare import Difference, LedgerCall
 
@@ -179,13 +180,12 @@ async def known(connection: AsyncConnection[Any], found: Discrepancy) -> Opened 
     return None if row is None else Opened(row.id, resolution=row.resolution)
 
 
-# Of a flow it is the step that must be as it was: it is complete with its end.
-STATE_OF_STEP = """
-SELECT CASE WHEN d.name IS NULL THEN n.state ELSE 'completed' END,
-       CASE d.outcome WHEN 'skipped' THEN 'cancelled' ELSE d.outcome END
+# Of a flow it is the step that must be as it was.
+STATE_OF_STEP = f"""
+SELECT {STATE_AND_OUTCOME}
   FROM idem.intents n LEFT JOIN idem.steps d ON d.outbox_id = %(row)s
  WHERE n.id = %(intent)s
-"""
+"""  # noqa: S608
 STATE = "SELECT n.state, n.outcome FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE"
 
 

@@ -1,7 +1,9 @@
 """Processes that run a function of the tests, forked from one that has imported what such functions need."""
 
+import asyncio
 import multiprocessing
 import os
+import random
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
@@ -25,3 +27,24 @@ def started(run: Callable[..., None], *arguments: Any) -> BaseProcess:
     process = processes.Process(target=run, args=arguments)
     process.start()
     return process
+
+
+async def ended(process: BaseProcess, code: int = 0) -> None:
+    """Wait for its end, which has this code."""
+    await asyncio.to_thread(process.join, 90)
+    assert process.exitcode == code
+
+
+async def two_killed_in_turn(
+    start: Callable[[bool], BaseProcess], dice: random.Random, pauses: tuple[float, float]
+) -> list[BaseProcess]:
+    """Two processes, of which one is killed and begun anew after each pause of so many seconds, six times; the two
+    that run in the end. `start(asynchronous)`: one of them."""
+    running = [start(False), start(True)]
+    for kill in range(6):
+        await asyncio.sleep(dice.uniform(*pauses))
+        victim = kill % 2
+        running[victim].kill()
+        await asyncio.to_thread(running[victim].join, 10)
+        running[victim] = start(bool(victim))
+    return running

@@ -1,13 +1,10 @@
 """A runner of handlers as a process of its own, for tests that kill it, from outside or at a chosen point."""
 
 import asyncio
-import functools
-import os
-import signal
 import time
-from collections.abc import Callable
 from typing import Any
 
+from fix_dying import die, dies, dies_async
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
@@ -22,11 +19,6 @@ from idem.outbox.observe import telemetry
 
 WRITE = "INSERT INTO public.orders (intent, handler, number, said) VALUES (:intent, 'count', :number, :said)"
 _point = ""
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
 
 
 def words(settled: Settled[Any]) -> dict[str, Any]:
@@ -49,39 +41,20 @@ async def count_async(db: AsyncSession, settled: Settled[Any]) -> None:
         await asyncio.sleep(1)
 
 
-def _dies(function: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def dying(*args: Any) -> Any:
-        if not after:
-            die()
-        function(*args)
-        die()
-
-    return dying
-
-
-def _dies_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    async def dying(*args: Any) -> Any:
-        await function(*args)
-        die()
-
-    return dying
-
-
 def run(url: str, point: str, asynchronous: bool) -> None:
     """Tell `count` of events until SIGTERM, or until this process dies at `point`."""
     global _point
     _point = point
     match point:
         case "taken":
-            run_module.settled = _dies(run_module.settled, after=True)
+            run_module.settled = dies(run_module.settled, after=True)
         case "unmarked":
-            run_module.mark = _dies(run_module.mark, after=False)
+            run_module.mark = dies(run_module.mark, after=False)
         case "marked":
-            run_module.mark = _dies(run_module.mark, after=True)
+            run_module.mark = dies(run_module.mark, after=True)
         case "committed":
-            setattr(executor, "run_turn", _dies(turn.run_turn, after=True))  # noqa: B010
-            setattr(executor, "run_turn_async", _dies_async(turn.run_turn_async))  # noqa: B010
+            setattr(executor, "run_turn", dies(turn.run_turn, after=True))  # noqa: B010
+            setattr(executor, "run_turn_async", dies_async(turn.run_turn_async))  # noqa: B010
     telemetry.set_up(json=True, level="error")
     asyncio.run(_run(url, asynchronous))
 

@@ -3,11 +3,12 @@
 import os
 import signal
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import psycopg
 import pytest
 from accept.shop import ORDER, WRITTEN, Shop
+from fix_dying import die
 from fix_waiting import until_it_holds
 from sqlalchemy import Connection, event
 
@@ -16,11 +17,6 @@ from idem.decisions import Accepted
 ALL = dict.fromkeys([*(f"idem.{table}" for table in WRITTEN), "public.orders"], 1)
 NOTHING = dict.fromkeys(ALL, 0)
 CHILD = "idem-accept-child"
-
-
-def die() -> NoReturn:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("unreachable")
 
 
 def forked(run: Callable[[], None]) -> int:

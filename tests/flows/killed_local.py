@@ -1,57 +1,26 @@
 """A worker that runs local steps as a process of its own, for tests that kill it, from outside or at a chosen point."""
 
-import asyncio
 import functools
-import os
-import signal
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import kill_worker
+from fix_dying import die, dies, dies_async
 from fix_spine import catalogue
 from flows.local import WRITE, before, flow, local
 from flows.order import step
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from idem.outbox.config.settings import WorkerSettings
-from idem.outbox.daemon.daemon import stop_event
-from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import StepSpec
 from idem.outbox.handlers import executor, turn
-from idem.outbox.observe import telemetry
 from idem.outbox.providers.local import LocalProvider
 from idem.outbox.worker import local_rows
 from idem.outbox.worker.local_turn import LocalTurn
-from idem.outbox.worker.worker import Worker
 
 _point = ""
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
-
-
-def _dies(function: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def dying(*args: Any) -> Any:
-        if not after:
-            die()
-        function(*args)
-        die()
-
-    return dying
-
-
-def _dies_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    async def dying(*args: Any) -> Any:
-        await function(*args)
-        die()
-
-    return dying
 
 
 def words(name: str, params: Any, results: Any) -> dict[str, Any]:
@@ -97,22 +66,12 @@ def run(url: str, bank_url: str, point: str, asynchronous: bool) -> None:
     _point = point
     match point:
         case "taken":
-            setattr(local_rows, "lock", _dies(local_rows.lock, after=True))  # noqa: B010
+            setattr(local_rows, "lock", dies(local_rows.lock, after=True))  # noqa: B010
         case "unended":
-            setattr(LocalTurn, "_write", _dies(LocalTurn._write, after=False))  # noqa: B010
+            setattr(LocalTurn, "_write", dies(LocalTurn._write, after=False))  # noqa: B010
         case "ended":
-            setattr(LocalTurn, "_write", _dies(LocalTurn._write, after=True))  # noqa: B010
+            setattr(LocalTurn, "_write", dies(LocalTurn._write, after=True))  # noqa: B010
         case "committed":
-            setattr(executor, "run_turn", _dies(turn.run_turn, after=True))  # noqa: B010
-            setattr(executor, "run_turn_async", _dies_async(turn.run_turn_async))  # noqa: B010
-    telemetry.set_up(json=True, level="error")
-    asyncio.run(_run(url, known(bank_url, asynchronous=asynchronous)))
-
-
-async def _run(url: str, found: Catalogue) -> None:
-    database = Database(url, name="idem-killed", size=3)
-    await database.open()
-    worker = Worker(database, found, WorkerSettings(lease=30, margin=1, slots=2, poll=0.05))
-    with stop_event() as stop:
-        await worker.run(stop)
-    await database.close()
+            setattr(executor, "run_turn", dies(turn.run_turn, after=True))  # noqa: B010
+            setattr(executor, "run_turn_async", dies_async(turn.run_turn_async))  # noqa: B010
+    kill_worker.run(url, bank_url, functools.partial(known, asynchronous=asynchronous))

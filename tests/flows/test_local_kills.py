@@ -10,7 +10,7 @@ from uuid import UUID
 
 import layers
 import pytest
-from fix_forking import started
+from fix_forking import ended, started, two_killed_in_turn
 from fix_line import target, through
 from fix_waiting import until
 from flows import killed_local
@@ -31,11 +31,6 @@ def define(shop: Any, *, asynchronous: bool = False) -> None:
 
 def start(shop: Any, point: str = "", *, asynchronous: bool = False, url: str = "") -> Any:
     return started(killed_local.run, url or shop.spine.url, shop.spine.bank.url, point, asynchronous)
-
-
-async def ended(process: Any, code: int = 0) -> None:
-    await asyncio.to_thread(process.join, 90)
-    assert process.exitcode == code
 
 
 async def completed(shop: Any, intent: UUID) -> None:
@@ -129,13 +124,7 @@ async def test_two_processes_killed_again_and_again_run_every_step_once(shop: An
     dice = random.Random(int(os.environ.get("IDEM_SEED", "7")))
     for number in range(40):
         shop.accepted(f"k{number}")
-    running = [start(shop), start(shop, asynchronous=True)]
-    for kill in range(6):
-        await asyncio.sleep(dice.uniform(0.2, 0.8))
-        victim = kill % 2
-        os.kill(running[victim].pid, signal.SIGKILL)
-        await asyncio.to_thread(running[victim].join, 10)
-        running[victim] = start(shop, asynchronous=bool(victim))
+    running = await two_killed_in_turn(lambda kind: start(shop, asynchronous=kind), dice, (0.2, 0.8))
 
     async def over() -> bool:
         # What died during a call is swept and asked about.

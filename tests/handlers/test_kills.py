@@ -1,6 +1,5 @@
 """A process is killed at every point of a turn, and at any moment: each event is counted exactly once (IB-021)."""
 
-import asyncio
 import os
 import random
 import signal
@@ -8,7 +7,7 @@ from typing import Any
 
 import kill_handler
 import pytest
-from fix_forking import started
+from fix_forking import ended, started, two_killed_in_turn
 from fix_waiting import until
 from handlers.conftest import House
 
@@ -18,11 +17,6 @@ POINTS = {"taken": 0, "written": 0, "unmarked": 0, "marked": 0, "committed": 1}
 
 def start(house: House, point: str = "", *, asynchronous: bool = False) -> Any:
     return started(kill_handler.run, house.url, point, asynchronous)
-
-
-async def ended(process: Any, code: int = 0) -> None:
-    await asyncio.to_thread(process.join, 90)
-    assert process.exitcode == code
 
 
 async def registered(house: House) -> None:
@@ -56,13 +50,7 @@ async def test_two_processes_killed_again_and_again_count_every_event_once(house
     with house.connection() as connection:
         for _ in range(150):
             house.intent("rested", "completed", connection=connection)
-    running = [start(house), start(house, asynchronous=True)]
-    for kill in range(6):
-        await asyncio.sleep(dice.uniform(0.05, 0.5))
-        victim = kill % 2
-        os.kill(running[victim].pid, signal.SIGKILL)
-        await asyncio.to_thread(running[victim].join, 10)
-        running[victim] = start(house, asynchronous=bool(victim))
+    running = await two_killed_in_turn(lambda kind: start(house, asynchronous=kind), dice, (0.05, 0.5))
     await until(lambda: house.marks() == 300)
     for process in running:
         process.terminate()

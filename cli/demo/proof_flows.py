@@ -63,7 +63,7 @@ def outcomes(records: Records) -> Iterator[BrokenPromise]:
         intent = case.intent
         not_undone = _not_undone(case)
         if intent.state != "completed":
-            # What is partly done waits for somebody who knows of it.
+            # A flow that is partly done and not complete needs a person, whom an open dead letter tells.
             if not_undone and not any(letter.open for letter in case.letters):
                 yield case.finding("P5", "a flow is partly done without a dead letter", call=not_undone[0])
             continue

@@ -55,8 +55,8 @@ class ProofRules:
 class ProofCall:
     """Everything that the three sides know about one call of an intent: its only one, or a step of a flow.
 
-    `step`: what the demo expects of a step; None: the intent is no flow. Of a flow, `sends` and `payments` are those
-    that name the step in their path, whatever their key. `attempt`: of its open row.
+    `step`: what the demo expects of the step; None for an operation of one call. In a flow, `sends` and `payments` are
+    those with the step's name in their path, under any key. `attempt`: of its open row.
     """
 
     number: int
@@ -88,7 +88,7 @@ class ProofCall:
 
     @property
     def where(self) -> tuple[str, ...]:
-        """Which step it is, in short; nothing if the intent is no flow."""
+        """The step, its requests and its charges, for a finding; empty for an operation of one call."""
         if self.step is None:
             return ()
         return (f"step {self.step.name}: {len(self.sends)} requests, {len(self.charged)} charged",)

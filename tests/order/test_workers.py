@@ -51,7 +51,7 @@ async def test_two_workers_keep_the_order_in_which_eight_sessions_commit(spine: 
 
     with engine_of(spine.url).connect() as connection:
         spine.acceptor.know(connection)
-    workers = [started(kill_worker.run, spine.url, spine.bank.url) for _ in range(2)]
+    workers = [started(kill_worker.run, spine.url, spine.bank.url, kill_worker.patient) for _ in range(2)]
     threads = [threading.Thread(target=accept, args=(number,)) for number in range(ACCEPTORS)]
     try:
         async with running(Sweeper(spine.database, spine.catalogue)):

@@ -8,26 +8,30 @@ import httpx
 from fix_api import PAY, Client
 from fix_server import KEPT
 
+TOGETHER = 25
+"""Requests of one httpx client. At each end its pool compares every connection with every other one: a thousand in one
+pool cost a minute of the loop that the API and the worker of the test share."""
+
 
 @contextlib.asynccontextmanager
 async def waiters(api: Client, number: int, *, keys: int) -> AsyncIterator[list[asyncio.Task[httpx.Response]]]:
     """Send `number` requests with `keys` different keys; inside the block all of them wait."""
-    # The API ends each wait (100 s). The client's own limit is there for a test that hangs, not for a slow machine.
-    async with httpx.AsyncClient(
-        base_url=api.url, headers={"Authorization": f"Bearer {api.token}"}, timeout=600, limits=KEPT, verify=False
-    ) as http:
-        asked = []
-        for n in range(number):
-            asked.append(
-                asyncio.create_task(
-                    http.post(
-                        PAY, json={"amount": 100}, headers={"Idempotency-Key": f"w-{n % keys}", "Prefer": "wait=100"}
-                    )
+    async with contextlib.AsyncExitStack() as clients:
+        asked: list[asyncio.Task[httpx.Response]] = []
+        for first in range(0, number, TOGETHER):
+            # The API ends each wait. The client's own limit is there for a test that hangs, not for a slow machine.
+            http = await clients.enter_async_context(
+                httpx.AsyncClient(
+                    base_url=api.url,
+                    headers={"Authorization": f"Bearer {api.token}"},
+                    timeout=600,
+                    limits=KEPT,
+                    verify=False,
                 )
             )
-            if n % 50 == 49:
-                while api.api.waiting < n - 200:
-                    await asyncio.sleep(0.01)
+            asked += [asyncio.create_task(_ask(http, f"w-{n % keys}")) for n in range(first, first + TOGETHER)]
+            while api.api.waiting < first - 200:
+                await asyncio.sleep(0.01)
         while api.api.waiting < number:
             await asyncio.sleep(0.02)
         try:
@@ -35,3 +39,8 @@ async def waiters(api: Client, number: int, *, keys: int) -> AsyncIterator[list[
         finally:
             for task in asked:
                 task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def _ask(http: httpx.AsyncClient, key: str) -> httpx.Response:
+    return await http.post(PAY, json={"amount": 100}, headers={"Idempotency-Key": key, "Prefer": "wait=500"})

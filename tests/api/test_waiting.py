@@ -130,7 +130,7 @@ async def test_waiters_cost_statements_by_the_second_not_by_the_head(spine: Spin
     }
     spine.catalogue = replace(spine.catalogue, providers=patient)
     async with (
-        through_a_line(spine, pool=10, timeout=5, wait_cap=120) as (api, line),
+        through_a_line(spine, pool=10, timeout=5, wait_cap=600) as (api, line),
         waiters(api, many, keys=many // 2) as asked,
     ):
         await asyncio.sleep(1)

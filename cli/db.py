@@ -132,6 +132,7 @@ class RoleKind(StrEnum):
     """What kind of program uses a role."""
 
     DAEMON = "daemon"
+    OPERATOR = "operator"
     PRODUCER = "producer"
     SQL = "sql"
 
@@ -151,6 +152,7 @@ def grant(
         typer.Option(
             "--as",
             help="daemon: worker, sweeper, reconciler, API, operator, and applications with inline operations. "
+            "operator: the same, and it may approve calls (`idem intents approve`). "
             "producer: an application with the library. sql: a program that calls idem.accept by SQL alone.",
             show_default=False,
         ),

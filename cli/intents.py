@@ -37,6 +37,10 @@ app = group(
 )
 
 Intent = Annotated[Id, id_argument("The intent's id, or its beginning.")]
+Status = Annotated[
+    str | None,
+    typer.Option("--status", help="Only intents whose row has this status, e.g. approval: what waits for a person."),
+]
 State = Annotated[
     Literal["in_progress", "completed", "failed_retryable", "unknown"] | None,
     typer.Option("--state", help="Only intents in this state."),
@@ -47,6 +51,7 @@ State = Annotated[
     "list",
     epilog=examples(
         "idem intents list --tenant acme --state failed_retryable",
+        "idem intents list --status approval",
         "idem intents list --key K --json",
         "idem intents list --step ship",
     ),
@@ -57,6 +62,7 @@ def list_(
     config: Config = None,
     tenant: Annotated[str | None, typer.Option(help="Only intents of this tenant.")] = None,
     state: State = None,
+    status: Status = None,
     operation: Annotated[str | None, typer.Option(help="Only intents of this operation.")] = None,
     step: Annotated[str | None, typer.Option(help="Only flows whose open step has this name.")] = None,
     key: Annotated[str | None, typer.Option(help="Only intents with this idempotency key.")] = None,
@@ -69,7 +75,7 @@ def list_(
 
     found = lists.read(
         config, filters, intent_list.intents, page=("before", before, id_prefixes.intent), tenant=tenant, state=state,
-        operation=operation, step=step, key=key, limit=limit,
+        status=known_status(status), operation=operation, step=step, key=key, limit=limit,
     )  # fmt: skip
     following = found[-1]["id"] if len(found) == limit else None
     if as_data:
@@ -77,17 +83,29 @@ def list_(
         return
     table(
         ["intent", "tenant", "operation", "step", "key", "state", "row", "age", "provider", "account", "reference",
-         "label"],
+         "asked by", "label"],
         [
             [n["id"], n["tenant_id"], n["operation"], n["step"], n["idempotency_key"], state_text(n), n["status"],
-             age(n["age"]), n["provider"], n["account"], n["provider_reference"], n["label"]]
+             age(n["age"]), n["provider"], n["account"], n["provider_reference"], n["asked_by"], n["label"]]
             for n in found
         ],
         empty="no intent matches",
-        drop=("account", "provider", "label", "row", "operation", "step", "age", "tenant", "reference", "key"),
+        drop=("account", "provider", "asked by", "label", "row", "operation", "step", "age", "tenant", "reference",
+              "key"),
     )  # fmt: skip
     if following is not None:
         say(f"more: --before {following}")
+
+
+def known_status(status: str | None) -> str | None:
+    """Check that the status exists. Raises a usage error."""
+    from idem.outbox.domain.states import OutboxStatus
+
+    if status is not None and status not in set(OutboxStatus):
+        raise typer.BadParameter(
+            f"{status!r} is not a status. Use one of {', '.join(OutboxStatus)}", param_hint="--status"
+        )
+    return status
 
 
 @app.command(epilog=examples("idem intents show 0193b6a0-0000-7000-8000-000000000000 --json"))
@@ -154,6 +172,34 @@ async def _cancel(options: OperatorOptions, prefix: Any, reason: str, sure: bool
         as_json(asdict(done))
     else:
         typer.echo(f"intent {intent} is cancelled")
+
+
+@app.command(
+    epilog=examples('idem intents approve 0193b6a0-0000-7000-8000-000000000000 --reason "checked, ticket 4711"')
+)
+@grouped
+def approve(intent: Intent, reason: Why, *, options: OperatorOptions) -> None:
+    """Approve a call that waits for a person. It is queued, and a worker sends it.
+
+    Where its operation wants two persons, it is refused to the one who asked. The database role needs the right:
+    `idem db grant ROLE --as operator`.
+    """
+    from idem.cli.operator import approvals
+
+    asyncio.run(approvals.approve(options, intent, reason))
+
+
+@app.command(
+    epilog=examples(
+        'idem intents reject 0193b6a0-0000-7000-8000-000000000000 --reason "not this customer, ticket 4711"'
+    )
+)
+@grouped
+def reject(intent: Intent, reason: Why, sure: Sure = False, *, options: OperatorOptions) -> None:
+    """Reject a call that waits for a person. It is never sent; its key then answers with the operation's `rejected`."""
+    from idem.cli.operator import approvals
+
+    asyncio.run(approvals.reject(options, intent, reason, sure=sure))
 
 
 @app.command(epilog=examples("idem intents blocked", "idem intents blocked --tenant acme --json"))

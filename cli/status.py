@@ -271,6 +271,8 @@ def next_commands(found: dict[str, Any]) -> list[str]:
     if found["dead_letters"]:
         held = any(row["status"] == "held" for row in found["outbox"])
         commands.append("idem dlq list" + (" (held rows need a decision)" if held else ""))
+    if any(row["status"] == "approval" for row in found["outbox"]):
+        commands.append("idem intents list --status approval (they wait for a person)")
     if any(row["status"] == "unknown" for row in found["outbox"]):
         commands.append("idem unknowns list")
     if found["order"]["held"]:

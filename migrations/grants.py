@@ -8,8 +8,9 @@ makes the ids.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-GrantKind: TypeAlias = Literal["daemon", "producer", "sql"]
+GrantKind: TypeAlias = Literal["daemon", "operator", "producer", "sql"]
 """daemon: worker, sweeper, reconciler, HTTP API, operator's commands, and applications with inline operations.
+operator: the same, and the right to approve calls, which no program needs: for the role of a person's commands.
 producer: an application with the library: accept, reserve, submit, complete. sql: a program in any language that calls
 `idem.accept(tenant, operation, key, params)`, for the tenants in `idem.producers`, and sees no table."""
 
@@ -47,12 +48,17 @@ DAEMON: Mapping[str, Sequence[str]] = {
 PRODUCER: Mapping[str, Sequence[str]] = {
     "SELECT": ("installation", "intents", "idempotency_keys", "outbox", "dead_letters")
 }
-TABLES: Mapping[GrantKind, Mapping[str, Sequence[str]]] = {"daemon": DAEMON, "producer": PRODUCER, "sql": {}}
+TABLES: Mapping[GrantKind, Mapping[str, Sequence[str]]] = {
+    "daemon": DAEMON,
+    "operator": DAEMON,
+    "producer": PRODUCER,
+    "sql": {},
+}
 
 ACCEPT_BY_SQL = "accept(text, text, text, json, boolean, text)"
 ACCEPT = (
     "accept(text, text, text, text, jsonb, text, text, text, text, uuid, text, text, jsonb, bytea, interval, interval, "
-    "integer, boolean, text, boolean, boolean, boolean, jsonb, text, text, boolean)"
+    "integer, boolean, text, boolean, boolean, boolean, jsonb, text, text, boolean, text, text)"
 )
 CANONICAL: tuple[str, ...] = (
     "jcs", "jcs_value", "jcs_pointer", "jcs_number", "significant_digits", "utf16_sort_key", "refuse_params",
@@ -60,16 +66,18 @@ CANONICAL: tuple[str, ...] = (
 """`idem.jcs`, which a program may call to see the canonical form, and what it calls itself. They read no table."""
 
 _BY_LIBRARY = (ACCEPT, ACCEPT_BY_SQL, *CANONICAL, "reserve", "submit", "complete", "decide", "blocks_retry")
+_OF_DAEMONS = (
+    *_BY_LIBRARY, "begin_inline", "accept_under_key", "uuid7", "answer_problem", "refuse_answer", "inventory",
+    "provider_key", "hmac_sha256", "lane_capacity", "lane_capacity_locked", "first_uuid7", "forget_handler",
+    "is_ahead", "earlier", "known_moment", "memory_age", "memory_left", "is_blocked", "leave_order", "enter_order",
+    "step_ends", "begin_step", "ready_status",
+)  # fmt: skip
 FUNCTIONS: dict[GrantKind, tuple[str, ...]] = {
     "sql": (ACCEPT_BY_SQL, *CANONICAL),
     "producer": _BY_LIBRARY,
-    "daemon": (
-        *_BY_LIBRARY, "begin_inline", "accept_under_key", "uuid7", "answer_problem", "refuse_answer", "inventory",
-        "provider_key", "hmac_sha256", "lane_capacity", "lane_capacity_locked", "first_uuid7", "forget_handler",
-        "is_ahead", "earlier", "known_moment", "memory_age", "memory_left", "is_blocked", "leave_order", "enter_order",
-        "step_ends", "begin_step",
-    ),
-}  # fmt: skip
+    "daemon": _OF_DAEMONS,
+    "operator": (*_OF_DAEMONS, "approve"),
+}
 """What a role of each kind may call, by name; with its arguments where two functions have one name."""
 
 NOT_EVERYBODY = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC"

@@ -24,6 +24,12 @@ def quiet_after(row: str) -> str:
     return f"CASE WHEN {row}.quiet_after IS NOT NULL THEN greatest({row}.quiet_after, {now}) END"
 
 
+def approved(row: str) -> str:
+    """Whether a row (an alias) needs no approval, or has it. What lost commits may have approved and sent is looked up
+    and never replayed: here a replay would be the first send (a trigger refuses it too)."""
+    return f"coalesce({row}.approval, 'given') = 'given'"
+
+
 MAY_SEND = f"""(SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
    AND NOT {O_IS_LISTED}
    AND NOT EXISTS (SELECT FROM idem.lanes l
@@ -33,6 +39,7 @@ BEGIN_REPLAY = f"""
 UPDATE idem.outbox o SET attempt = o.attempt + 1
  WHERE o.id = %(id)s AND o.attempt = %(attempt)s
    AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline AND NOT o.key_burned
+             AND {approved("o")}
             THEN o.claimed_until > statement_timestamp()
              AND idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) > 0 END
    AND {MAY_SEND}

@@ -22,7 +22,7 @@ from idem.outbox.settle.record import noted
 from idem.outbox.settle.step_columns import CALL, contradiction, step_columns
 from idem.outbox.worker.claim import lane_parameters
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
-from idem.reconciler.attempts import quiet_after
+from idem.reconciler.attempts import approved, quiet_after
 from idem.reconciler.lookup_claim import LookupClaim, lookup_claim
 
 LATER_KEYS = 2
@@ -71,7 +71,7 @@ WITH pause AS MATERIALIZED (
        AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id AND p.outcome <> 'hint' LIMIT 1) IS NULL
        AND NOT {C_IS_LISTED}
        AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
-       AND CASE WHEN c.status = 'unknown' AND NOT c.inline AND NOT c.key_burned AND %(replays)s
+       AND CASE WHEN c.status = 'unknown' AND NOT c.inline AND NOT c.key_burned AND %(replays)s AND {approved("c")}
                  AND idem.memory_left(c.first_sent_at, c.doubted_since, c.replay_window, %(window)s) > 0
                 THEN %(lookups)s OR NOT (SELECT calls FROM pause)
                 ELSE NOT (SELECT lookups FROM pause) END
@@ -90,6 +90,7 @@ WITH pause AS MATERIALIZED (
            sent_as       = coalesce(o.sent_as, %(sent_as)s::bigint),
            attempt       = o.attempt + CASE
                WHEN o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s AND %(first)s
+                AND {approved("o")}
                 AND NOT (SELECT calls FROM pause)
                 AND {_is_ours("o")}
                 AND (SELECT r.step FROM idem.requests r
@@ -105,7 +106,7 @@ WITH pause AS MATERIALIZED (
               o.quiet_after, o.status_since, o.sweeps, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
               o.doubted_since, o.step, o.step_name, o.traceparent, o.imported_as, o.sent_as,
               idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) AS memory_left,
-              o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
+              o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s AND {approved("o")}
               AND NOT (SELECT calls FROM pause) AS may_replay
 )
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.step,

@@ -18,7 +18,7 @@ from idem.outbox.settle.locked_rows import LockedRow
 DOUBTED = """
 SELECT c.id, c.doubted_since
   FROM idem.outbox c
- WHERE c.doubted_since IS NOT NULL AND c.status IN ('pending', 'waiting', 'unfrozen', 'held')
+ WHERE c.doubted_since IS NOT NULL AND c.status IN ('approval', 'pending', 'waiting', 'unfrozen', 'held')
    AND (c.doubted_since, c.id) > (%(at)s, %(row)s)
  ORDER BY c.doubted_since, c.id
  LIMIT %(batch)s

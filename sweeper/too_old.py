@@ -1,11 +1,12 @@
-"""Rests queued rows whose time to start has passed: they were never sent, so an operator or the client decides."""
+"""Rests queued rows whose time to start has passed, and those that nobody has approved in that time: they were never
+sent, so an operator or the client decides."""
 
 from typing import Any
 
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.states import QUEUED
+from idem.outbox.domain.states import QUEUED, OutboxStatus
 from idem.outbox.domain.transition import Change
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
@@ -15,7 +16,7 @@ from idem.outbox.settle.locked_rows import LockedRow
 TOO_OLD = """
 SELECT c.id, c.start_before
   FROM idem.outbox c
- WHERE c.status IN ('pending', 'waiting', 'unfrozen') AND c.start_before <= statement_timestamp()
+ WHERE c.status IN ('approval', 'pending', 'waiting', 'unfrozen') AND c.start_before <= statement_timestamp()
    AND (c.start_before, c.id) > (%(at)s, %(row)s)
  ORDER BY c.start_before, c.id
  LIMIT %(batch)s
@@ -33,7 +34,7 @@ async def hold_too_old(
 
     def make(found: LockedRow) -> Change | None:
         row = found.row
-        if row.status not in QUEUED or row.start_left > 0 or found.stored:
+        if row.status not in QUEUED | {OutboxStatus.APPROVAL} or row.start_left > 0 or found.stored:
             # A row with a stored proof is not folded here but left to the reconciler: the proof says that something
             # happened, so "too old, nothing was sent" is no longer what this row is about. No claim takes it meanwhile.
             return None

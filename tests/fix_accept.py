@@ -39,7 +39,7 @@ class Acceptor:
 
     def accept(
         self, connection: Connection | Session, tenant: str, operation: str, key: str, params: Any,
-        *, traceparent: str | None = None, ordering_key: str | None = None,
+        *, traceparent: str | None = None, ordering_key: str | None = None, asked_by: str | None = None,
     ) -> Decision:  # fmt: skip
         """Accept one request in the caller's open transaction; the caller commits."""
         adapter = connections.adapt(connection, begin=True)
@@ -47,6 +47,7 @@ class Acceptor:
         decided = accepting.accept(
             adapter, self.operations, self.providers, secret, tenant=tenant, operation=operation,
             key=keys.parse_key(key), params=params, traceparent=traceparent, ordering_key=ordering_key,
+            asked_by=asked_by,
         )  # fmt: skip
         if self.nudge is not None and isinstance(decided, Accepted | Retrying):
             adapter.after_commit(self.nudge.wake)

@@ -26,7 +26,7 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
 from idem.outbox.domain.operation import FinalOutcome, OperationSpec
 from idem.outbox.domain.outcomes import Succeeded
-from idem.outbox.operator import actions
+from idem.outbox.operator import actions, approvals
 from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import ById, ByKey, ByReference, Lookup
@@ -180,7 +180,8 @@ class Spine(Tables):
         if action == "resolve_completed":
             outcome = arguments.pop("outcome", Succeeded("pay_7", "succeeded"))
             return await self.run(actions.resolve_completed, self.catalogue, Renderer(), intent, outcome, **arguments)
-        return await self.run(getattr(actions, action), self.catalogue, intent, **arguments)
+        acts = getattr(approvals if action in ("approve", "reject") else actions, action)
+        return await self.run(acts, self.catalogue, intent, **arguments)
 
     async def token(self, tenant: str = "t", label: str = "test") -> dict[str, str]:
         """The headers of a request with a new token."""

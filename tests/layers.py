@@ -44,6 +44,7 @@ FUZZ = "draws examples: a few in `make test`, many in `make prove` (set by the r
 PLACES = {
     "accept/test_table_of_locks.py": "process",
     "adopt/test_kills.py": "process",
+    "approval/test_kills.py": "process",
     "bank/": "wire",
     "calls/": "wire",
     "calls/test_breaker.py": "unit",

@@ -44,6 +44,8 @@ LINES: Final[Mapping[str, str]] = {
     "intents cancel": "Cancel an intent that was not executed.",
     "intents blocked": "List what waits by an ordering key, and for what.",
     "intents unblock": "Let go on what waits for an intent.",
+    "intents approve": "Approve a call that waits for a person.",
+    "intents reject": "Reject a call that waits for a person.",
     "token list": "List tokens with their last use.",
     "tenants top": "Show the tenants that misuse keys most.",
     "config check": "Check everything that needs no connection.",

@@ -18,7 +18,7 @@ def duplicates(records: Records) -> Iterator[BrokenPromise]:
         if len(call.charged) > 1:
             made = f"payments {', '.join(p.id for p in call.charged)}"
             yield case.finding("P2", "a duplicate effect", made, call=call)
-        if call.step is None and case.intent.outcome in ("refused", "cancelled") and call.charged:
+        if call.step is None and case.intent.outcome in ("refused", "cancelled", "rejected") and call.charged:
             yield case.finding("P2", "answered as refused, but charged")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from idem.cli.demo.database_record import DeadLetterRow, EvidenceRow
 from idem.cli.demo.proof_records import BrokenPromise, ProofCase, Records
 
-OPEN = frozenset({"pending", "claimed", "unknown", "awaiting", "waiting", "unfrozen"})
+OPEN = frozenset({"approval", "pending", "claimed", "unknown", "awaiting", "waiting", "unfrozen"})
 
 PARTIAL = frozenset({"partial"})
 """How a flow ends whose refund the bank refuses."""

@@ -39,7 +39,7 @@ SELECT o.status, o.provider, o.account, o.origin, o.operation, o.step_name, o.fo
                CASE WHEN r.status = 'unknown' AND least(r.replay_window, s.stated) > 0 AND NOT r.key_burned
                     THEN idem.memory_left(r.first_sent_at, r.doubted_since, r.replay_window, s.stated) END
                AS left_to_replay
-          FROM ((SELECT q.* FROM idem.outbox q WHERE q.status IN ('pending', 'waiting', 'unfrozen')
+          FROM ((SELECT q.* FROM idem.outbox q WHERE q.status IN ('approval', 'pending', 'waiting', 'unfrozen')
                   ORDER BY q.start_before, q.id LIMIT %(most)s) UNION ALL
                 (SELECT c.* FROM idem.outbox c WHERE c.status = 'claimed'
                   ORDER BY c.claimed_until, c.id LIMIT %(most)s) UNION ALL
@@ -57,6 +57,8 @@ DO: Mapping[str, str] = {
     "pending": "Are workers running, and is the lane served? See the checks `daemons`, `unserved` and `refused`",
     "waiting": "`idem intents blocked` names the intent that each ordering key waits for: settle it, or let the others "
     "go on with `idem intents unblock`",
+    "approval": "`idem intents list --status approval`: approve or reject them; after `start_within` their "
+    "clients must ask again",
     "unfrozen": "Workers render them: are they running, with this operation in their idem.toml?",
     "claimed": "The sweeper ends claims whose lease has expired: is it running? See `daemons`",
     "unknown": "The provider does not answer look-ups, or the reconciler makes none: `idem unknowns list`, the "
@@ -67,7 +69,7 @@ DO: Mapping[str, str] = {
 
 
 KINDS: Mapping[str, str] = {
-    "pending": "queued", "waiting": "queued", "unfrozen": "queued", "unknown": "asked about",
+    "approval": "queued", "pending": "queued", "waiting": "queued", "unfrozen": "queued", "unknown": "asked about",
     "awaiting": "asked about", "held": "at rest",
 }  # fmt: skip
 """The kind under which `OPEN` reads a row of each status; a claimed row is its own kind."""

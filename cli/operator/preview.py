@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from idem.outbox.domain.approval import UNAPPROVED
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.operator import dead_letters, guards, locking
@@ -164,6 +165,12 @@ def _redrive(held: Snapshot, terms: Terms, catalogue: Catalogue | None, *, sure:
         key = f"under the same provider key {row.provider_key}, which the provider remembers for {guards.seconds(left)}"
     else:
         key = f"under the same provider key {row.provider_key}"
+    if row.approval in UNAPPROVED:
+        return Prospect(
+            command,
+            True,
+            f"asks for its approval again: `idem intents approve` then sends it {key}; a redrive does not",
+        )
     patience = terms.operation.patience
     if (unknown or held.operator_said_not_sent) and not risks:
         patience = min(patience, left)

@@ -1,12 +1,20 @@
 """Prints an intent: its state, what idem knows about it, and its timeline."""
 
-from typing import Any
+from typing import Any, Final
 
 import typer
 
 from idem.cli.base.output import age, fields, labelled, say, state_text, table, text
 from idem.cli.operator.preview import Prospect
 from idem.outbox.values.plural import several
+
+APPROVALS: Final = {
+    "undecided": "the worker that renders it decides whether it needs one",
+    "wanted": "waits for `idem intents approve` or `reject`",
+    "wanted_of_another": "waits for `idem intents approve` by another person than the one who asked, or `reject`",
+    "given": "given",
+}
+"""What a person reads of a row's approval."""
 
 
 def show_intent(intent: dict[str, Any]) -> None:
@@ -26,6 +34,7 @@ def show_intent(intent: dict[str, Any]) -> None:
             ("object since then", intent["object_end"]),
             ("last error", intent["last_error_code"]),
             ("label", intent["label"]),
+            ("asked by", intent["asked_by"]),
             ("params", intent.get("params")),
             ("provider", f"{intent['provider']}/{intent['account']}" if intent["provider"] else None),
             ("provider reference", intent["provider_reference"]),
@@ -117,7 +126,8 @@ def _show_row(row: dict[str, Any]) -> None:
         [
             ("row", f"{row['status']} for {age(row['age'])}"),
             ("attempts", row["attempt"]),
-            ("due in", None if row["status"] == "held" else age(max(0.0, row["due_in"]))),
+            ("approval", APPROVALS.get(row["approval"])),
+            ("due in", None if row["status"] in ("approval", "held") else age(max(0.0, row["due_in"]))),
             ("may start until", row["start_before"]),
             ("quiet time left", _quiet(row)),
             ("replay window left", age(row["replay_window_left"]) if row["replay_window_left"] is not None else None),

@@ -25,6 +25,7 @@ def accept(
     params: Any,
     traceparent: str | None = None,
     ordering_key: str | None = None,
+    asked_by: str | None = None,
 ) -> Decision:
     """The decision about one request. `key` has been parsed, `params` is JSON, `secret` is the installation's.
 
@@ -37,7 +38,7 @@ def accept(
             raise OutOfOrder(f"{operation} calls no provider: use begin(), reserve() and complete(), or inline()")
         prepared = prepare(
             operations, providers, secret, tenant=tenant, operation=operation, key=key, params=params,
-            traceparent=traceparent, ordering_key=ordering_key,
+            traceparent=traceparent, ordering_key=ordering_key, asked_by=asked_by,
         )  # fmt: skip
     except (*REFUSED_NOW, OutOfOrder) as refused:
         retry = known_keys.Retry(tenant, operation, key, params)

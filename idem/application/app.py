@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack
 
 from idem.application import functions
 from idem.application.configured import Configured
@@ -19,8 +19,9 @@ from idem.application.databases import Databases
 from idem.application.definition import Answering, Declared, Definition
 from idem.application.flow import Step
 from idem.application.operation import Operation, P
-from idem.application.options import OperationOptions, ProviderOptions
+from idem.application.options import OperationOptions, ProviderOptions, Table
 from idem.outbox import config
+from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Pending
 from idem.outbox.values.errors import ConfigError
 from idem.outbox.values.suggestions import nearest
@@ -93,6 +94,8 @@ class Idem(Configured):
         answer: Answering | None = None,
         interim: Callable[[Pending], Any] | None = None,
         label: Callable[[P], str | None] | None = None,
+        approve: Callable[[P], bool] | Literal["always"] | Table | None = None,
+        rejected: Callable[[str], Answer] | Answer | None = None,
         **options: Unpack[OperationOptions],
     ) -> Operation[P]:
         """An operation: a named effect, and the scope of its keys. `model` is the type of its params (pydantic).
@@ -100,8 +103,9 @@ class Idem(Configured):
         With a `provider`, a worker makes the call that `request` builds of the params; `inline`: the caller's own code
         makes it, under a lease; with neither, the caller's own rows are the effect. `steps`: several calls, or calls
         and your own rows, one after the other (`Step`). `answer` makes the client's answer of the outcome, `interim`
-        the client's answer while the provider is working. Everything else as in `[operations.<name>]` of idem.toml:
-        `key_ttl="72h"`, `start_within`, `redrive`, `completes_when`, …
+        the client's answer while the provider is working. `approve` says of the params whether a person must approve
+        it before it is sent, `rejected` what the client gets if that person says no. Everything else as in
+        `[operations.<name>]` of idem.toml: `key_ttl="72h"`, `start_within`, `redrive`, …
 
         Raises ConfigError.
         """
@@ -115,7 +119,9 @@ class Idem(Configured):
             )
         definition = Definition(
             name, model, provider=provider, inline=inline, request=request, answer=answer, interim=interim,
-            label=label, settings=options, steps=tuple(steps) if isinstance(steps, list) else steps,
+            label=label, approve=approve if callable(approve) else None, rejected=rejected,
+            settings=options if approve is None or callable(approve) else {**options, "approve": approve},
+            steps=tuple(steps) if isinstance(steps, list) else steps,
         )  # fmt: skip
         definition.build(self._found)
         self._definitions[name] = definition

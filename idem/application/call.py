@@ -71,11 +71,11 @@ class _BaseCall:
         self._reservation, self._request = statements.reserve(adapter, self._accepted_request())
         return isinstance(self._reservation, Reserved)
 
-    def _submit(self, connection: object, params: Any, ordering_key: str | None) -> None:
+    def _submit(self, connection: object, params: Any, ordering_key: str | None, asked_by: str | None) -> None:
         reserved, adapter = self._reserved(connection, "submit")
         if self._operation.kind != "provider":
             raise OutOfOrder("this operation calls no provider: end it with complete(), or name its provider")
-        prepared = self._operation.prepared(adapter, self._accepted_request(), params, ordering_key)
+        prepared = self._operation.prepared(adapter, self._accepted_request(), params, ordering_key, asked_by)
         statements.submit(adapter, reserved.intent_id, prepared)
         self._done = "submitted"
 
@@ -168,14 +168,15 @@ class Call(_BaseCall):
         """
         return self._reserve(db)
 
-    def submit(self, db: Any, params: Any, *, ordering_key: str | None = None) -> None:
+    def submit(self, db: Any, params: Any, *, ordering_key: str | None = None, asked_by: str | None = None) -> None:
         """Ask for the effect, in the transaction of `reserve`: a worker makes the call after your commit.
 
         `ordering_key`: what has the same one runs one at a time, in the order of the commits. This waits until other
         transactions have ended that have submitted something of the same key, and they wait for yours: keep it short.
-        Raises ParamsInvalid, BodyInvalid and Unrenderable for params that no request can be made of.
+        `asked_by`: who asks, where the operation wants an approval. Raises ParamsInvalid, BodyInvalid and
+        Unrenderable for params that no request can be made of.
         """
-        self._submit(db, params, ordering_key)
+        self._submit(db, params, ordering_key, asked_by)
 
     def complete(self, db: Any, answer: Answer) -> None:
         """Store the answer of a local operation: your rows, in this transaction, are the effect."""
@@ -216,14 +217,18 @@ class AsyncCall(_BaseCall):
         """
         return await in_callers_session(db, self._reserve)
 
-    async def submit(self, db: AsyncConnection | AsyncSession, params: Any, *, ordering_key: str | None = None) -> None:
+    async def submit(
+        self, db: AsyncConnection | AsyncSession, params: Any, *, ordering_key: str | None = None,
+        asked_by: str | None = None,
+    ) -> None:  # fmt: skip
         """Ask for the effect, in the transaction of `reserve`: a worker makes the call after your commit.
 
         `ordering_key`: what has the same one runs one at a time, in the order of the commits. This waits until other
         transactions have ended that have submitted something of the same key, and they wait for yours: keep it short.
-        Raises ParamsInvalid, BodyInvalid and Unrenderable for params that no request can be made of.
+        `asked_by`: who asks, where the operation wants an approval. Raises ParamsInvalid, BodyInvalid and
+        Unrenderable for params that no request can be made of.
         """
-        await in_callers_session(db, lambda sync: self._submit(sync, params, ordering_key))
+        await in_callers_session(db, lambda sync: self._submit(sync, params, ordering_key, asked_by))
 
     async def complete(self, db: AsyncConnection | AsyncSession, answer: Answer) -> None:
         """Store the answer of a local operation: your rows, in this transaction, are the effect."""

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from idem.application import flow, functions, recursive_types
+from idem.application import approving, flow, functions, recursive_types
 from idem.outbox.config import Configuration, declared
 from idem.outbox.config.consistency import check_call, check_memory, check_operation, check_together
 from idem.outbox.config.findings import Findings
@@ -35,7 +35,13 @@ OF_THE_FILE = frozenset({"method", "path", "body", "headers", "params", "label",
 ORDER = frozenset({"ordering_key", "ordering_group", "on_head_refused"})
 """Settings of operations whose calls a worker makes."""
 
-TYPES: Mapping[str, type] = {"inline": bool, "short_ttl": bool, "max_redrives": int, "answer_version": int}
+TYPES: Mapping[str, type] = {
+    "inline": bool,
+    "short_ttl": bool,
+    "two_persons": bool,
+    "max_redrives": int,
+    "answer_version": int,
+}
 """Of which pydantic would take other values for the same."""
 
 
@@ -51,6 +57,8 @@ class Definition:
     answer: Answering | None
     interim: Callable[[Pending], Any] | None
     label: Callable[[Any], str | None] | None
+    approve: Callable[[Any], bool] | None
+    rejected: Callable[[str], Answer] | Answer | None
     settings: Mapping[str, Any]
     steps: Sequence[flow.Step] = ()
 
@@ -79,6 +87,8 @@ class Definition:
             "schema": self._schema(),
             "label": self._build_label,
             "interim": self.interim if self.interim is not None else template.interim,
+            "approve": approving.approving(self) or template.approve,
+            "rejected": approving.rejecting(self),
             "kind": "inline" if self.inline else "provider" if self.provider else "local",
         }
         if self.answer is not None:
@@ -176,6 +186,7 @@ class Definition:
         functions.check(f"{where}: label=", self.label, "takes the params, and returns text or None", 1)
         functions.check(f"{where}: interim=", self.interim, "takes what is known of a pending call", 1)
         functions.check(f"{where}: answer=", self.answer, "takes the outcome, and the intent's id if it wants it", 1, 2)
+        approving.check(self, where)
         for name, kind in TYPES.items():
             value = self.inline if name == "inline" else self.settings.get(name)
             if value is not None and type(value) is not kind:
@@ -186,12 +197,12 @@ class Definition:
             raise ConfigError(f"{where}: an inline operation is called by your own code: leave request= out")
         if not self.provider and self.request is not None:
             raise ConfigError(f"{where}: there is a request, but no provider to send it to: say provider=")
-        if (self.inline or not self.provider) and self.settings.get("key_owner", "tenant") != "tenant":
+        if (self.inline or not (self.provider or self.steps)) and self.settings.get("key_owner", "tenant") != "tenant":
             raise ConfigError(
                 f"{where}.key_owner: only keys that come over HTTP with a token have a label, and only operations with "
                 "a provider are asked for there: leave key_owner out, and name the caller in the tenant or in the key"
             )
-        if (self.inline or not self.provider) and (named := sorted(ORDER & self.settings.keys())):
+        if (self.inline or not (self.provider or self.steps)) and (named := sorted(ORDER & self.settings.keys())):
             raise ConfigError(
                 f"{where}.{named[0]}: only calls that a worker makes have an order. "
                 f"{'Your own code makes this call' if self.inline else 'No provider is called here'}: leave it out, "
@@ -209,6 +220,8 @@ class Definition:
         findings = Findings({}, {})
         at, known = ("operations", self.name), found.provider_settings
         said = {name: value for name, value in self.settings.items() if name not in LEASES}
+        if self.approve is not None:
+            said["approve"] = "always"  # the function takes its place
         if self.steps:
             # What completes the key is the flow's to say; a step says it of its own call.
             said.pop("completes_when", None)

@@ -97,15 +97,16 @@ class Operation(Generic[P]):
 
     def accept(
         self, db: Any, params: P | Any, *, key: str, tenant: str = "default", traceparent: str | None = None,
-        ordering_key: str | None = None,
+        ordering_key: str | None = None, asked_by: str | None = None,
     ) -> Decision:  # fmt: skip
         """Reserve and submit in one round trip, in the caller's open transaction; the caller commits.
 
         `ordering_key`: what has the same one runs one at a time, in the order of the commits. This waits until other
         transactions have ended that have accepted something of the same key, and they wait for yours: keep it short.
         A session or connection of SQLAlchemy that has not begun begins here, as with any statement. The fingerprint is
-        of the params. A key that is known is decided by what it was accepted under. Raises NoTransaction in autocommit,
-        KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, Unserved, RetryTransaction and StoreUnavailable.
+        of the params. A key that is known is decided by what it was accepted under. `asked_by`: who asks, where the
+        operation wants an approval. Raises NoTransaction in autocommit, KeyInvalid, BodyInvalid, ParamsInvalid,
+        Unrenderable, Unserved, RetryTransaction and StoreUnavailable.
         """
         keyed_request.check_words(key=key, tenant=tenant)
         adapter = connections.adapt(db, begin=True)
@@ -115,7 +116,7 @@ class Operation(Generic[P]):
         decided = accepting.accept(
             adapter, self._idem.operations, self._idem.providers, secret, tenant=tenant, operation=self.name,
             key=keys.parse_key(key), params=self.definition.written(params), traceparent=traceparent,
-            ordering_key=ordering_key,
+            ordering_key=ordering_key, asked_by=asked_by,
         )  # fmt: skip
         if isinstance(decided, Accepted | Retrying):
             adapter.after_commit(lambda: self._idem.wake(adapter))
@@ -130,14 +131,16 @@ class Operation(Generic[P]):
         tenant: str = "default",
         traceparent: str | None = None,
         ordering_key: str | None = None,
+        asked_by: str | None = None,
     ) -> Decision:
         """The same over AsyncConnection and AsyncSession, on their own connection and in their transaction."""
         return await in_callers_session(
             db,
             lambda sync: self.accept(
-                sync, params, key=key, tenant=tenant, traceparent=traceparent, ordering_key=ordering_key
+                sync, params, key=key, tenant=tenant, traceparent=traceparent, ordering_key=ordering_key,
+                asked_by=asked_by,
             ),
-        )
+        )  # fmt: skip
 
     def inline(self, params: P | Any, *, db: Any = None, **request: Unpack[InlineRequest]) -> InlineCall:
         """A call that your own code makes, under a lease: `with ship.inline(…) as run: …`.
@@ -225,11 +228,12 @@ class Operation(Generic[P]):
     # What a call needs of its operation.
 
     def prepared(
-        self, adapter: ConnectionAdapter, request: KeyedRequest, params: Any, ordering_key: str | None = None
-    ) -> Prepared:
+        self, adapter: ConnectionAdapter, request: KeyedRequest, params: Any, ordering_key: str | None = None,
+        asked_by: str | None = None,
+    ) -> Prepared:  # fmt: skip
         """What `submit` writes for a request with these params: its provider request is frozen."""
         secret = self._idem.secret(adapter)
-        return self._prepare(secret, request.tenant, request.key, params, request.traceparent, ordering_key)
+        return self._prepare(secret, request.tenant, request.key, params, request.traceparent, ordering_key, asked_by)
 
     def wake(self, adapter: ConnectionAdapter) -> None:
         self._idem.wake(adapter)
@@ -273,12 +277,12 @@ class Operation(Generic[P]):
 
     def _prepare(
         self, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None,
-        ordering_key: str | None = None,
+        ordering_key: str | None = None, asked_by: str | None = None,
     ) -> Prepared:  # fmt: skip
         return prepare(
             self._idem.operations, self._idem.providers, secret, tenant=tenant,
             operation=self.name, key=key, params=self.definition.written(params), traceparent=traceparent,
-            ordering_key=ordering_key,
+            ordering_key=ordering_key, asked_by=asked_by,
         )  # fmt: skip
 
 

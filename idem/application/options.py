@@ -63,6 +63,7 @@ class OperationOptions(TypedDict, total=False):
     ordering_key: str | None
     ordering_group: str | None
     on_head_refused: Literal["hold", "continue"]
+    two_persons: bool
     lease: SecondsOrText
     renew_for: SecondsOrText
 

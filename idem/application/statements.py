@@ -93,7 +93,7 @@ SELECT idem.submit(
            make_interval(secs => CAST(:patience AS double precision)),
            CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text),
            CAST(:plan AS jsonb), CAST(:ordering_group AS text), CAST(:ordering_key AS text),
-           CAST(:refusal_holds AS boolean))
+           CAST(:refusal_holds AS boolean), CAST(:approval AS text), CAST(:asked_by AS text))
 """
 NOT_SUBMITTED: Final = frozenset({"fingerprint", "key_ttl", "may_create", "refuse_after_expiry", "count"})
 

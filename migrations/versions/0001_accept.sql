@@ -8,7 +8,7 @@
 CREATE FUNCTION idem.accept_key(
     p_new text, p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
     p_provider text, p_account text, p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean,
-    p_may_create boolean, p_plan jsonb DEFAULT NULL
+    p_may_create boolean, p_plan jsonb DEFAULT NULL, p_asked_by text DEFAULT NULL
 ) RETURNS idem.decision
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -66,10 +66,10 @@ BEGIN
             ON CONFLICT DO NOTHING RETURNING i.expires_at
         ), wanted AS (
             INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, plan,
-                                      requested_at)
+                                      asked_by, requested_at)
             SELECT intent, p_tenant, p_operation, p_key, CASE WHEN p_plan IS NULL THEN p_provider END,
                    CASE WHEN p_plan IS NULL THEN p_account END, p_label, p_params, p_plan,
-                   statement_timestamp() FROM key WHERE p_new <> 'reserved'
+                   p_asked_by, statement_timestamp() FROM key WHERE p_new <> 'reserved'
         )
         SELECT key.expires_at INTO d.expires_at FROM key;
         IF FOUND THEN
@@ -84,18 +84,20 @@ BEGIN
 END $$;
 
 -- What every accept of a provider's call ends with: outbox row, frozen request and evidence of a new intent. Without a
--- method there is no request yet: a worker renders it. The status of the row comes back; with an ordering key it may wait
--- for others, and so does this call for open transactions that have accepted something of the same key.
+-- method there is no request yet: a worker renders it. `p_approval` as in the table. The status of the row comes back;
+-- with an ordering key it may wait for others, and so does this call for open transactions that have accepted something
+-- of the same key. What waits for its approval has its place in the order too.
 CREATE FUNCTION idem.queue_call(
     p_intent uuid, p_operation text, p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,
     p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text, p_plan jsonb,
-    p_ordering_group text, p_ordering_key text, p_refusal_holds boolean
+    p_ordering_group text, p_ordering_key text, p_refusal_holds boolean, p_approval text
 ) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     row_id      uuid := idem.uuid7();
-    begins      text := CASE WHEN p_method IS NULL THEN 'unfrozen' ELSE 'pending' END;
+    begins      text := CASE WHEN p_approval IN ('wanted', 'wanted_of_another') THEN 'approval'
+                             WHEN p_method IS NULL THEN 'unfrozen' ELSE 'pending' END;
     ordered_in  text := CASE WHEN p_ordering_key IS NOT NULL THEN coalesce(p_ordering_group, p_operation) END;
     place       bigint;
     blocked     boolean;
@@ -104,25 +106,28 @@ BEGIN
         SELECT t.place, t.blocked INTO place, blocked
           FROM idem.intents n CROSS JOIN LATERAL idem.join_order(n.tenant_id, ordered_in, p_ordering_key) AS t
          WHERE n.id = p_intent;
-        IF blocked THEN
+        IF blocked AND begins <> 'approval' THEN
             begins := 'waiting';
         END IF;
     END IF;
     WITH queued AS (
         INSERT INTO idem.outbox (id, intent_id, status, status_since, available_at, start_before, operation,
                                  provider, account, origin, provider_key, replay_window, marks_start, traceparent,
-                                 step_name, ordering_group, ordering_key, ordering_number, refusal_holds)
+                                 step_name, ordering_group, ordering_key, ordering_number, refusal_holds, approval)
         VALUES (row_id, p_intent, begins, statement_timestamp(), statement_timestamp(),
                 statement_timestamp() + p_patience, p_operation, p_provider, p_account, p_origin, p_provider_key,
                 p_replay_window, p_marks_start, p_traceparent, p_plan -> 0 ->> 'name', ordered_in, p_ordering_key, place,
-                coalesce(p_refusal_holds, true) AND p_ordering_key IS NOT NULL)
+                coalesce(p_refusal_holds, true) AND p_ordering_key IS NOT NULL, p_approval)
     ), frozen AS (
         INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path, headers, body)
         SELECT row_id, p_intent, p_provider_key, p_provider, p_account, p_method, p_path, p_headers, p_body
          WHERE p_method IS NOT NULL
     )
-    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, to_state, to_status)
-    VALUES (p_intent, row_id, 1, 0, 'accept', 'accepted', 'in_progress', begins);
+    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, to_state, to_status, details)
+    VALUES (p_intent, row_id, 1, 0, 'accept', 'accepted', 'in_progress', begins,
+            CASE WHEN begins <> 'approval' THEN '{}'
+                 ELSE jsonb_strip_nulls(jsonb_build_object('approval', p_approval, 'asked_by', (
+                          SELECT n.asked_by FROM idem.intents n WHERE n.id = p_intent))) END);
     RETURN begins;
 END $$;
 
@@ -183,7 +188,8 @@ CREATE FUNCTION idem.submit(
     p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,
     p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text, p_plan jsonb DEFAULT NULL,
-    p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL, p_refusal_holds boolean DEFAULT false
+    p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL, p_refusal_holds boolean DEFAULT false,
+    p_approval text DEFAULT NULL, p_asked_by text DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE idem.idempotency_keys SET reserved = false
@@ -194,13 +200,13 @@ BEGIN
     END IF;
     PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
     PERFORM idem.refuse_far_time('p_patience', p_patience);
-    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, plan,
+    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, plan, asked_by,
                               requested_at)
     VALUES (p_intent, p_tenant, p_operation, p_key, CASE WHEN p_plan IS NULL THEN p_provider END,
-            CASE WHEN p_plan IS NULL THEN p_account END, p_label, p_params, p_plan, statement_timestamp());
+            CASE WHEN p_plan IS NULL THEN p_account END, p_label, p_params, p_plan, p_asked_by, statement_timestamp());
     PERFORM idem.queue_call(p_intent, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method, p_path,
                             p_headers, p_body, p_patience, p_replay_window, p_marks_start, p_traceparent, p_plan,
-                            p_ordering_group, p_ordering_key, p_refusal_holds);
+                            p_ordering_group, p_ordering_key, p_refusal_holds, p_approval);
 END $$;
 
 -- The end of a key that this transaction reserved, without any call: a local operation, whose effect is what the caller
@@ -253,17 +259,19 @@ CREATE FUNCTION idem.accept_under_key(
     p_method text, p_path text, p_headers jsonb, p_body bytea,
     p_key_ttl interval, p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text,
     p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false, p_plan jsonb DEFAULT NULL,
-    p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL, p_refusal_holds boolean DEFAULT false
+    p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL, p_refusal_holds boolean DEFAULT false,
+    p_approval text DEFAULT NULL, p_asked_by text DEFAULT NULL
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d  idem.decision := idem.accept_key(
            'accepted', p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account,
-           p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create, p_plan);
+           p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create, p_plan, p_asked_by);
 BEGIN
     IF d.decision = 'accepted' THEN
         d.status := idem.queue_call(d.intent_id, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method,
                                     p_path, p_headers, p_body, p_patience, p_replay_window, p_marks_start,
-                                    p_traceparent, p_plan, p_ordering_group, p_ordering_key, p_refusal_holds);
+                                    p_traceparent, p_plan, p_ordering_group, p_ordering_key, p_refusal_holds,
+                                    p_approval);
         d.due_in := 0;
     END IF;
     RETURN d;
@@ -277,13 +285,14 @@ CREATE FUNCTION idem.accept(
     p_key_ttl interval, p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text,
     p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false, p_count boolean DEFAULT true,
     p_plan jsonb DEFAULT NULL, p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL,
-    p_refusal_holds boolean DEFAULT false
+    p_refusal_holds boolean DEFAULT false, p_approval text DEFAULT NULL, p_asked_by text DEFAULT NULL
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d  idem.decision := idem.accept_under_key(
            p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account, p_origin,
            p_provider_key, p_method, p_path, p_headers, p_body, p_key_ttl, p_patience, p_replay_window, p_marks_start,
-           p_traceparent, p_may_create, p_refuse_after_expiry, p_plan, p_ordering_group, p_ordering_key, p_refusal_holds);
+           p_traceparent, p_may_create, p_refuse_after_expiry, p_plan, p_ordering_group, p_ordering_key, p_refusal_holds,
+           p_approval, p_asked_by);
 BEGIN
     IF d.decision = 'accepted' THEN
         PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);

@@ -15,7 +15,7 @@ depends_on = None
 HERE = Path(__file__).parent
 TABLES = ("values", "installation", "intents", "outbox", "history", "webhooks", "tenants", "handlers")
 GUARDS = ("guards", "steps", "outbox_guards", "order", "history_guards", "lanes", "answers")
-ACCEPT = ("keys", "accept", "inline", "json", "producers")
+ACCEPT = ("keys", "accept", "approval", "inline", "json", "producers")
 LAST = ("durable", "inventory", "rights")
 """Of all that stands before them."""
 

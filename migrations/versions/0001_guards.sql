@@ -139,10 +139,10 @@ CREATE TRIGGER intent_transition_is_listed BEFORE UPDATE ON idem.intents FOR EAC
 
 -- `params` are not compared at each move of an intent, because they may be long: no role has the right to write them.
 CREATE TRIGGER intent_keeps_its_identity BEFORE UPDATE ON idem.intents FOR EACH ROW
-    WHEN ((OLD.id, OLD.tenant_id, OLD.operation, OLD.idempotency_key, OLD.provider, OLD.account, OLD.created_at)
+    WHEN ((OLD.id, OLD.tenant_id, OLD.operation, OLD.idempotency_key, OLD.provider, OLD.account, OLD.asked_by, OLD.created_at)
           IS DISTINCT FROM
-          (NEW.id, NEW.tenant_id, NEW.operation, NEW.idempotency_key, NEW.provider, NEW.account, NEW.created_at))
-    EXECUTE FUNCTION idem.refuse_unless_owner('an intent keeps its scope, its provider and its account');
+          (NEW.id, NEW.tenant_id, NEW.operation, NEW.idempotency_key, NEW.provider, NEW.account, NEW.asked_by, NEW.created_at))
+    EXECUTE FUNCTION idem.refuse_unless_owner('an intent keeps its scope, its provider, its account and who asked');
 
 -- What the provider says later of the object is in object_end alone.
 CREATE TRIGGER completed_intent_stays BEFORE UPDATE ON idem.intents FOR EACH ROW

@@ -16,6 +16,9 @@ CREATE TABLE idem.intents (
     account             text        COLLATE "C",
     provider_reference  text        COLLATE "C",
     label               text,
+    -- Of a call that may need an approval: who asked for it, as far as that is known. The label of the token, the name that
+    -- the application gives, or the role that accepted by SQL.
+    asked_by            text,
     params              jsonb       NOT NULL,
     -- Of a flow: all its steps, as they were when it was accepted (outbox/domain/plan.py). NULL: one call alone.
     plan                jsonb,
@@ -34,7 +37,7 @@ CREATE TABLE idem.intents (
     CONSTRAINT only_a_flow_has_a_recovery_point
         CHECK (recovery_point BETWEEN 0 AND coalesce(jsonb_array_length(plan), 0)),
     CONSTRAINT intent_state_is_known CHECK (state IN ('in_progress', 'completed', 'failed_retryable', 'unknown')),
-    CONSTRAINT intent_outcome_is_known CHECK (outcome IN ('succeeded', 'refused', 'cancelled', 'local')),
+    CONSTRAINT intent_outcome_is_known CHECK (outcome IN ('succeeded', 'refused', 'cancelled', 'rejected', 'local')),
     CONSTRAINT completed_intent_says_how CHECK ((state = 'completed') = (outcome IS NOT NULL)),
     CONSTRAINT completed_intent_has_time CHECK ((state = 'completed') = (settled_at IS NOT NULL)),
     CONSTRAINT object_end_is_known CHECK (object_end IN ('open', 'succeeded', 'refused')),

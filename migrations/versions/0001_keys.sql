@@ -155,11 +155,30 @@ BEGIN
     END IF;
 END $$;
 
--- The client's own retry of a key at rest, one winner: its frozen request goes back to work; what was never rendered, or is
--- at rest under a burned provider key, goes back to be rendered, and not before anything sent under that key can act no
--- more. With a token the row is an inline one, and its caller holds it from now on. NULL: somebody else has the row (a
--- redrive, a proof, another retry), or it is not for this caller (an inline row for its own, any other for a worker);
--- nothing was written.
+-- The status with which a row goes to work where nothing blocks it: the part of `idem.next_status` for who promotes it. What
+-- is not approved waits for that; what was never rendered, or has a burned provider key, goes to be rendered.
+CREATE FUNCTION idem.ready_status(o idem.outbox) RETURNS text LANGUAGE sql STABLE
+    RETURN CASE
+        WHEN o.approval IN ('wanted', 'wanted_of_another') THEN 'approval'
+        WHEN NOT o.key_burned AND coalesce(o.approval, 'given') = 'given'
+         AND EXISTS (SELECT r.outbox_id FROM idem.requests r WHERE r.outbox_id = o.id AND r.generation = o.generation)
+            THEN 'pending'
+        ELSE 'unfrozen' END;
+
+-- The status with which a row goes to work, from rest or by its approval: the one place of SQL that chooses it (in Python
+-- `OutboxRow.queued_as`). What is not approved waits for that, whatever its order; then what is blocked by its ordering
+-- key waits for its turn.
+CREATE FUNCTION idem.next_status(o idem.outbox) RETURNS text LANGUAGE sql STABLE
+    RETURN CASE
+        WHEN o.approval IN ('wanted', 'wanted_of_another') THEN 'approval'
+        WHEN idem.is_blocked(o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number) THEN 'waiting'
+        ELSE idem.ready_status(o) END;
+
+-- The client's own retry of a key at rest, one winner: its frozen request goes back to work, or to wait for its approval, or
+-- for its turn by its ordering key; what was never rendered, or is at rest under a burned provider key, goes back to be
+-- rendered, and not before anything sent under that key can act no more. With a token the row is an inline one, and its
+-- caller holds it from now on. NULL: somebody else has the row (a redrive, a proof, another retry), or it is not for this
+-- caller (an inline row for its own, any other for a worker); nothing was written.
 CREATE FUNCTION idem.client_retry(
     k idem.idempotency_keys, p_patience interval, p_token uuid DEFAULT NULL, p_holder text DEFAULT NULL,
     p_lease interval DEFAULT NULL
@@ -188,12 +207,7 @@ BEGIN
     END IF;
     IF p_token IS NULL THEN
         UPDATE idem.outbox o
-           SET status = CASE WHEN idem.is_blocked(o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number)
-                             THEN 'waiting'
-                             WHEN NOT o.key_burned
-                              AND EXISTS (SELECT r.outbox_id FROM idem.requests r WHERE r.outbox_id = o.id
-                                             AND r.generation = o.generation)
-                             THEN 'pending' ELSE 'unfrozen' END,
+           SET status = idem.next_status(o),
                status_since = statement_timestamp(), redrive_at = NULL,
                available_at = CASE WHEN o.key_burned THEN greatest(o.quiet_after, statement_timestamp())
                                    ELSE statement_timestamp() END,

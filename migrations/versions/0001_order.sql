@@ -103,7 +103,7 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER blocked_row_waits BEFORE UPDATE ON idem.outbox FOR EACH ROW
-    WHEN (NEW.ordering_key IS NOT NULL AND OLD.status <> NEW.status AND OLD.status IN ('waiting', 'held')
+    WHEN (NEW.ordering_key IS NOT NULL AND OLD.status <> NEW.status AND OLD.status IN ('approval', 'waiting', 'held')
           AND NEW.status IN ('pending', 'unfrozen'))
     EXECUTE FUNCTION idem.refuse_blocked();
 CREATE TRIGGER order_holds_are_never_truncated BEFORE TRUNCATE ON idem.order_holds

@@ -57,6 +57,10 @@ CREATE TABLE idem.outbox (
     -- A refusal of it holds its ordering key until an operator says that the others may go on (idem.order_holds).
     refusal_holds       boolean     NOT NULL DEFAULT false,
     status              text        COLLATE "C" NOT NULL,
+    -- Whether a person must approve the call before it is made (docs/decisions/0049). NULL: it needs no approval.
+    -- `undecided`: the worker that renders it decides. `wanted`, or `wanted_of_another` than the one who asked: not given
+    -- yet. `given`: it may be sent.
+    approval            text        COLLATE "C",
     -- So that a claim gives every tenant its turn; a trigger writes it.
     tenant_id           text        COLLATE "C" NOT NULL,
     operation           text        COLLATE "C" NOT NULL,
@@ -70,14 +74,22 @@ CREATE TABLE idem.outbox (
     traceparent         text,
     step_name           text        COLLATE "C",  -- of a flow, as its intent's plan has it; NULL: one call alone
     CONSTRAINT outbox_status_is_known
-        CHECK (status IN ('unfrozen', 'waiting', 'pending', 'claimed', 'unknown', 'awaiting', 'held')),
+        CHECK (status IN ('approval', 'unfrozen', 'waiting', 'pending', 'claimed', 'unknown', 'awaiting', 'held')),
+    CONSTRAINT approval_is_known CHECK (approval IN ('undecided', 'wanted', 'wanted_of_another', 'given')),
+    -- Whatever writes it: what is not approved waits in no queue from which it is sent.
+    CONSTRAINT unapproved_row_is_not_queued
+        CHECK (CASE approval WHEN 'undecided' THEN status NOT IN ('approval', 'pending', 'claimed')
+                             WHEN 'wanted' THEN status IN ('approval', 'unknown', 'awaiting', 'held')
+                             WHEN 'wanted_of_another' THEN status IN ('approval', 'unknown', 'awaiting', 'held')
+                             ELSE status <> 'approval' END),
+    CONSTRAINT inline_rows_need_no_approval CHECK (NOT inline OR approval IS NULL),
     CONSTRAINT claimed_row_has_claim CHECK (status <> 'claimed' OR claim_token IS NOT NULL),
     CONSTRAINT claim_is_whole
         CHECK ((claim_token IS NULL) = (claimed_by IS NULL)
            AND (claim_token IS NULL) = (claimed_at IS NULL)
            AND (claim_token IS NULL) = (claimed_until IS NULL)),
     CONSTRAINT claim_only_where_it_may_be CHECK (claim_token IS NULL OR status IN ('claimed', 'unknown', 'awaiting')),
-    CONSTRAINT inline_rows_are_not_queued CHECK (NOT inline OR status NOT IN ('pending', 'waiting', 'unfrozen')),
+    CONSTRAINT inline_rows_are_not_queued CHECK (NOT inline OR status NOT IN ('approval', 'pending', 'waiting', 'unfrozen')),
     CONSTRAINT queued_row_was_never_sent
         CHECK (first_sent_at IS NULL OR status IN ('claimed', 'unknown', 'awaiting')),
     CONSTRAINT redrive_waits_in_held CHECK (redrive_at IS NULL OR status = 'held'),
@@ -88,7 +100,7 @@ CREATE TABLE idem.outbox (
     CONSTRAINT counters_do_not_go_below_zero
         CHECK (least(attempt, lookups, absences, failures, redrives, sweeps, replay_window) >= 0),
     CONSTRAINT burned_key_is_not_queued
-        CHECK (NOT key_burned OR status IN ('unfrozen', 'waiting', 'unknown', 'awaiting', 'held')),
+        CHECK (NOT key_burned OR status IN ('approval', 'unfrozen', 'waiting', 'unknown', 'awaiting', 'held')),
     CONSTRAINT cancelled_key_is_burned CHECK (key_burned OR NOT cancel_sent),
     CONSTRAINT step_of_a_flow_has_a_name
         CHECK (CASE WHEN step_name IS NULL THEN step = 1 ELSE step >= 1 AND NOT inline END),
@@ -109,10 +121,11 @@ CREATE INDEX outbox_to_settle ON idem.outbox (provider, account, available_at, i
 CREATE INDEX outbox_failing_lookups ON idem.outbox (provider, account)
     WHERE failures > 0 AND status IN ('unknown', 'awaiting');
 CREATE INDEX outbox_claims ON idem.outbox (provider, account, claim_token) WHERE claim_token IS NOT NULL;
-CREATE INDEX outbox_too_old ON idem.outbox (start_before, id) WHERE status IN ('pending', 'waiting', 'unfrozen');
+CREATE INDEX outbox_too_old ON idem.outbox (start_before, id)
+    WHERE status IN ('approval', 'pending', 'waiting', 'unfrozen');
 CREATE INDEX outbox_redrives ON idem.outbox (redrive_at, id) WHERE redrive_at IS NOT NULL;
 CREATE INDEX outbox_doubted ON idem.outbox (doubted_since, id)
-    WHERE doubted_since IS NOT NULL AND status IN ('pending', 'waiting', 'unfrozen', 'held');
+    WHERE doubted_since IS NOT NULL AND status IN ('approval', 'pending', 'waiting', 'unfrozen', 'held');
 
 -- The newest moment that a provider's memory counts from, without those that are marked as not known: one that lies
 -- ahead of the clock is at the end of it (outbox/settle/clock_ahead.py).
@@ -131,6 +144,7 @@ CREATE INDEX outbox_waiting ON idem.outbox (tenant_id, ordering_group, ordering_
 CREATE INDEX outbox_without_place ON idem.outbox (status_since, id)
     WHERE ordering_key IS NOT NULL AND ordering_number IS NULL;
 CREATE INDEX outbox_waiting_longest ON idem.outbox (status_since) WHERE status = 'waiting';
+CREATE INDEX outbox_approval ON idem.outbox (status_since, id) WHERE status = 'approval';
 CREATE INDEX outbox_held ON idem.outbox (status_since, id) WHERE status = 'held';
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
 

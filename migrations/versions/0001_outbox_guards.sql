@@ -1,15 +1,16 @@
 -- What the database refuses of an outbox row and of a frozen request.
 
 CREATE TRIGGER outbox_row_begins_as_listed BEFORE INSERT ON idem.outbox FOR EACH ROW
-    WHEN (NEW.status NOT IN ('pending', 'waiting', 'unfrozen', 'claimed')
+    WHEN (NEW.status NOT IN ('approval', 'pending', 'waiting', 'unfrozen', 'claimed')
           OR (NEW.status = 'claimed') <> NEW.inline)
-    EXECUTE FUNCTION idem.refuse('an outbox row begins pending, waiting or unfrozen, or claimed if it is inline');
+    EXECUTE FUNCTION idem.refuse('an outbox row begins pending, waiting, unfrozen or approval, or claimed if it is inline');
 CREATE TRIGGER outbox_row_begins_unsent BEFORE INSERT ON idem.outbox FOR EACH ROW
     WHEN (NEW.generation <> 1 OR NEW.attempt <> CASE WHEN NEW.inline THEN 1 ELSE 0 END
-          OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent)
+          OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent
+          OR NEW.approval = 'given')
     EXECUTE FUNCTION idem.refuse('an outbox row begins with nothing sent');
 CREATE TRIGGER local_row_is_inline BEFORE INSERT ON idem.outbox FOR EACH ROW
-    WHEN (NEW.provider = 'local' AND NOT NEW.inline AND (NEW.step_name IS NULL OR NEW.status NOT IN ('unfrozen', 'waiting')))
+    WHEN (NEW.provider = 'local' AND NOT NEW.inline AND (NEW.step_name IS NULL OR NEW.status NOT IN ('approval', 'unfrozen', 'waiting')))
     EXECUTE FUNCTION idem.refuse('an operation without a provider is completed by its caller: no worker may find it');
 
 -- Whose row a new one is, and that its intent is open: no second call is queued for what has its end.
@@ -46,14 +47,27 @@ CREATE TRIGGER outbox_row_is_of_an_open_intent BEFORE INSERT ON idem.outbox FOR 
 -- A follower waits before it is rendered: what may be rendered is next.
 CREATE TRIGGER outbox_transition_is_listed BEFORE UPDATE ON idem.outbox FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND ((OLD.status, NEW.status) NOT IN (
-        ('unfrozen', 'pending'), ('unfrozen', 'held'), ('unfrozen', 'unknown'),
+        ('unfrozen', 'approval'), ('unfrozen', 'pending'), ('unfrozen', 'held'), ('unfrozen', 'unknown'),
+        ('approval', 'pending'), ('approval', 'waiting'), ('approval', 'unfrozen'), ('approval', 'held'),
+        ('approval', 'awaiting'), ('approval', 'unknown'),
         ('waiting', 'pending'), ('waiting', 'unfrozen'), ('waiting', 'held'), ('waiting', 'awaiting'), ('waiting', 'unknown'),
         ('pending', 'claimed'), ('pending', 'held'), ('pending', 'awaiting'), ('pending', 'unknown'),
         ('claimed', 'pending'), ('claimed', 'held'), ('claimed', 'unknown'), ('claimed', 'awaiting'),
         ('unknown', 'awaiting'), ('unknown', 'held'),
-        ('held', 'pending'), ('held', 'unfrozen'), ('held', 'waiting'), ('held', 'claimed'), ('held', 'awaiting'), ('held', 'unknown'))
+        ('held', 'approval'), ('held', 'pending'), ('held', 'unfrozen'), ('held', 'waiting'), ('held', 'claimed'),
+        ('held', 'awaiting'), ('held', 'unknown'))
         OR (OLD.status = 'held' AND NEW.status = 'claimed' AND NOT NEW.inline)))
     EXECUTE FUNCTION idem.refuse('this change of status is not listed');
+-- idem.approve gives an approval, and nothing else does; a worker decides about what is undecided, and once.
+CREATE TRIGGER approval_is_given_by_its_function BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN (OLD.approval IS DISTINCT FROM NEW.approval
+          AND (coalesce(OLD.approval, '') <> 'undecided' OR coalesce(NEW.approval, '') = 'given'))
+    EXECUTE FUNCTION idem.refuse_unless_owner('only idem.approve approves a call: an operator uses idem intents approve');
+
+-- What lost commits may have sent is unknown, and a replay would be its first send: only a cancel is made.
+CREATE TRIGGER unapproved_call_is_not_made BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN (NEW.attempt > OLD.attempt AND NEW.approval <> 'given' AND NOT NEW.cancel_sent)
+    EXECUTE FUNCTION idem.refuse('a call that is not approved is not made');
 CREATE TRIGGER outbox_row_keeps_its_identity BEFORE UPDATE ON idem.outbox FOR EACH ROW
     WHEN (NEW.attempt < OLD.attempt OR NEW.generation < OLD.generation
           OR (OLD.id, OLD.intent_id, OLD.step, OLD.provider, OLD.account, OLD.origin)
@@ -137,7 +151,7 @@ BEGIN
               AND (o.intent_id, o.step, o.provider, o.account) = (NEW.intent_id, NEW.step, NEW.provider, NEW.account)
               AND CASE
                   WHEN NEW.generation = o.generation
-                      THEN o.status IN ('unfrozen', 'pending') AND NEW.provider_key = o.provider_key
+                      THEN o.status IN ('unfrozen', 'approval', 'pending') AND NEW.provider_key = o.provider_key
                   WHEN NEW.generation = o.generation + 1 AND o.status = 'held'
                       THEN NEW.provider_key = (
                           SELECT idem.provider_key(s.secret, n.tenant_id, n.operation, n.idempotency_key, o.step,

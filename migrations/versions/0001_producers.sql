@@ -234,7 +234,7 @@ BEGIN
     d := idem.accept_key('accepted', p_tenant, p_operation, key, print, params, NULL,
                          CASE WHEN known.kind = 'provider' THEN known.provider END, known.account,
                          make_interval(secs => known.key_ttl), patience, known.refuse_after_expiry, stored IS NULL,
-                         known.plan);
+                         known.plan, session_user);
     IF d.decision = 'failed_retryable' THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('intent %s is at rest: it is proven that nothing happened, and no worker would make its call, '
@@ -251,11 +251,12 @@ BEGIN
     PERFORM idem.count_decision(p_tenant, p_operation, print, d);
     d.fingerprint := NULL;
     IF d.decision = 'accepted' THEN
+        -- Whether the call needs an approval is Python's to say: the worker that renders it decides.
         d.status := idem.queue_call(d.intent_id, p_operation, known.provider, known.account, known.origin,
-                                (SELECT idem.provider_key(i.secret, p_tenant, p_operation, key, 1, 1)
-                                   FROM idem.installation i),
-                                NULL, NULL, NULL, NULL, patience, known.replay_window, known.marks_start, NULL, known.plan,
-                                known.ordering_group, ordered, known.refusal_holds);
+                                    (SELECT idem.provider_key(i.secret, p_tenant, p_operation, key, 1, 1)
+                                       FROM idem.installation i),
+                                    NULL, NULL, NULL, NULL, patience, known.replay_window, known.marks_start, NULL,
+                                    known.plan, known.ordering_group, ordered, known.refusal_holds, 'undecided');
         d.due_in := 0;
     END IF;
     IF d.decision IN ('accepted', 'retrying') AND p_notify THEN

@@ -64,19 +64,25 @@ CREATE FUNCTION idem.step_ends(p_intent uuid) RETURNS jsonb LANGUAGE sql STABLE
 
 -- The row of an intent's next step, in the statement that records the end of the one before: as the owner, because no role
 -- inserts rows of the outbox. What it calls is in the plan that accept wrote, and its key is the derived one. What lost
--- commits may have done of the step before (p_doubted_since), they may have done of this one too.
+-- commits may have done of the step before (p_doubted_since), they may have done of this one too. An approval is of the
+-- whole intent, so a step after one that was done without it (by lost commits, or by an operator's word) asks for it too.
+-- What is undone needs none.
 CREATE FUNCTION idem.begin_step(
     p_intent uuid, p_step integer, p_patience interval, p_traceparent text, p_source text, p_doubted_since timestamptz,
-    p_ordering_group text, p_ordering_key text, p_ordering_number bigint, p_refusal_holds boolean
+    p_ordering_group text, p_ordering_key text, p_ordering_number bigint, p_refusal_holds boolean,
+    p_approval text
 ) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     row_id  uuid := idem.uuid7();
     n       idem.intents;
     s       record;
+    asks    text;
+    begins  text;
 BEGIN
     SELECT * INTO n FROM idem.intents WHERE id = p_intent;
     SELECT e.* INTO s FROM jsonb_to_record(n.plan -> (p_step - 1)) AS e (
-               name text, kind text, provider text, account text, origin text, replay_window integer, marks_start boolean);
+               name text, kind text, provider text, account text, origin text, replay_window integer, marks_start boolean,
+               undoes integer);
     IF s.name IS NULL OR p_step < 2
        OR NOT EXISTS (SELECT FROM idem.steps d WHERE d.intent_id = p_intent AND d.step < p_step)
        OR EXISTS (SELECT FROM idem.steps d WHERE d.intent_id = p_intent AND d.step >= p_step) THEN
@@ -85,16 +91,18 @@ BEGIN
             DETAIL  = 'A step of its plan begins when an earlier one has ended, and once.',
             HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
     END IF;
+    asks := CASE WHEN s.undoes IS NULL AND p_approval <> 'given' THEN p_approval END;
+    begins := CASE WHEN asks IN ('wanted', 'wanted_of_another') THEN 'approval' ELSE 'unfrozen' END;
     INSERT INTO idem.outbox (id, intent_id, step, step_name, status, status_since, available_at, start_before, operation,
                              provider, account, origin, provider_key, replay_window, marks_start, traceparent,
-                             doubted_since, ordering_group, ordering_key, ordering_number, refusal_holds)
-    SELECT row_id, n.id, p_step, s.name, 'unfrozen', statement_timestamp(), statement_timestamp(),
+                             doubted_since, ordering_group, ordering_key, ordering_number, refusal_holds, approval)
+    SELECT row_id, n.id, p_step, s.name, begins, statement_timestamp(), statement_timestamp(),
            statement_timestamp() + p_patience, n.operation, s.provider, s.account, s.origin,
            idem.provider_key(i.secret, n.tenant_id, n.operation, n.idempotency_key, p_step, 1), s.replay_window,
            s.marks_start, p_traceparent, p_doubted_since, p_ordering_group, p_ordering_key, p_ordering_number,
-           p_refusal_holds
+           p_refusal_holds, asks
       FROM idem.installation i;
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, to_status)
-    VALUES (n.id, row_id, p_step, 0, p_source, 'begun', 'unfrozen');
+    VALUES (n.id, row_id, p_step, 0, p_source, 'begun', begins);
     RETURN row_id;
 END $$;

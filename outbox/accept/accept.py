@@ -53,7 +53,7 @@ SELECT {DECIDED}
            CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text),
            CAST(:may_create AS boolean), CAST(:refuse_after_expiry AS boolean),
            CAST(:count AS boolean), CAST(:plan AS jsonb), CAST(:ordering_group AS text), CAST(:ordering_key AS text),
-           CAST(:refusal_holds AS boolean)) AS d
+           CAST(:refusal_holds AS boolean), CAST(:approval AS text), CAST(:asked_by AS text)) AS d
 """  # noqa: S608
 
 
@@ -84,6 +84,8 @@ def parameters(prepared: Prepared, *, may_create: bool = True, count: bool = Tru
         "refusal_holds": operation.on_head_refused == "hold",
         "may_create": may_create,
         "count": count,
+        "approval": prepared.approval,
+        "asked_by": prepared.asked_by,
     }
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from idem.outbox.domain import fingerprints, keys, ordering
+from idem.outbox.domain import approval, fingerprints, keys, ordering
 from idem.outbox.domain.contract import FrozenRequest, ProviderRequest
 from idem.outbox.domain.decisions import Mismatch
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.plan import FlowPlan, PlannedStep
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers import tracing
-from idem.outbox.values import canonical, card_data
+from idem.outbox.values import canonical, card_data, storable
 from idem.outbox.values.errors import ConfigError, IdemError, ParamsInvalid, Unrenderable
 from idem.outbox.values.suggestions import nearest
 
@@ -47,6 +47,10 @@ class Prepared:
     caller: str | None = None
     """The label of the token that it came with; None: it came from the tenant itself, by the library."""
     ordering_key: str | None = None
+    approval: str | None = None
+    """Whose approval the call needs before it is sent (`outbox.approval`); None: nobody's."""
+    asked_by: str | None = None
+    """Who asks for a call that needs an approval, as far as that is known."""
 
     @property
     def params(self) -> Any:
@@ -83,9 +87,11 @@ def prepare(
     traceparent: str | None = None,
     caller: str | None = None,
     ordering_key: str | None = None,
+    asked_by: str | None = None,
 ) -> Prepared:
     """Everything about one request. `key` has been parsed; `secret` is the installation's; `caller` is the label of the
-    token that it came with; `ordering_key` is given with the request, where the operation names no field for it.
+    token that it came with; `ordering_key` is given with the request, where the operation names no field for it;
+    `asked_by` is the person whom the application names, else the caller.
 
     Raises BodyInvalid (no exact JSON), ParamsInvalid (refused by the operation), Unrenderable (no provider request
     can be made of it) and ConfigError (no such operation, an ordering key that is not usable).
@@ -103,6 +109,8 @@ def prepare(
             ]
         )
     ordered = ordering.key_of(operation, params, known.ordering_key, ordering_key)
+    ruled, asked_by = approval.ruling(known, params), asked_by if asked_by is not None else caller
+    approval.check_asker(known, ruled, asked_by)
     provider = providers[known.provider]
     first = known.steps[0] if known.steps else known
     owner = caller if known.key_owner == "label" else None
@@ -122,6 +130,8 @@ def prepare(
         query=query,
         caller=caller,
         ordering_key=ordered,
+        approval=None if ruled == "none" else ruled,
+        asked_by=None if ruled == "none" or asked_by is None else storable.text(asked_by, approval.NAME_LIMIT),
     )
 
 

@@ -17,9 +17,13 @@ SOON: Final = 1.0
 OPERATORS_TIME: Final = 3600.0
 """Seconds until a client that waits for a person may ask again."""
 
+PERSONS_TIME: Final = 60.0
+"""Seconds until a client whose request waits for an approval may ask again."""
+
 ANOTHERS: Final = "Another program of your account used this key: its token has another label."
 
 SHOWN_STATUS: Final[Mapping[str, str]] = {
+    "approval": "waiting_for_approval",
     "unfrozen": "queued",
     "waiting": "waiting_for_order",
     "pending": "queued",
@@ -55,13 +59,16 @@ def answer(asked: AnswerContext, decision: Status | decisions.Limited, *, repeat
     """The answer to a decision. `repeated`: this request was sent before. Raises ProblemError."""
     match decision:
         case decisions.Accepted(intent, _, status) | decisions.Retrying(intent, status):
-            return accepted(asked, intent, SHOWN_STATUS[status], SOON)
+            return accepted(asked, intent, SHOWN_STATUS[status], _wait(status, SOON))
         case decisions.Replay(intent, stored, completed, expires):
             return _noted(asked, final(intent, stored, completed, expires, repeated=repeated))
         case decisions.InProgress(intent, "awaiting", wait, reference, interim) if intent is not None:
             # A row that was awaiting before there were interim answers has its reference only.
             shown = {"reference": reference} if interim is None and reference is not None else interim
             return accepted(asked, intent, SHOWN_STATUS["awaiting"], wait, shown)
+        case decisions.InProgress(intent, "approval", wait) if intent is not None:
+            # The client waits for a person: its retry repeats nothing that runs.
+            return accepted(asked, intent, SHOWN_STATUS["approval"], _wait("approval", wait))
         case decisions.InProgress(intent, status, wait):
             # Whoever accepted it, waited, and is still waiting has been accepted.
             if intent is not None and (not repeated or asked.operation.while_running == "accepted"):
@@ -125,6 +132,10 @@ def final(intent: UUID, stored: Answer, completed: datetime, expires: datetime, 
     headers["Idempotency-Key-Expires"] = http_date(expires)
     headers["Content-Location"] = location(intent)
     return Answer(stored.status, stored.body, headers)
+
+
+def _wait(status: str, wait: float) -> float:
+    return PERSONS_TIME if status == "approval" else wait
 
 
 def unserved(intent: UUID) -> ProblemError:

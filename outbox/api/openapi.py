@@ -51,6 +51,12 @@ HEADERS_OF: Final[Mapping[str, str]] = {
 """The header that a problem comes with."""
 
 
+APPROVED: Final = (
+    "The status `waiting_for_approval` says that a person must approve it first. If that person says no, the final "
+    "answer says so."
+)
+
+
 def document(catalogue: Catalogue, settings: ApiSettings) -> dict[str, Any]:
     """The whole document, as JSON values."""
     operations = [each for _, each in sorted(catalogue.operations.items()) if each.kind == "provider"]
@@ -90,7 +96,8 @@ def _ask(operation: OperationSpec, settings: ApiSettings) -> dict[str, Any]:
     body: dict[str, Any] = {"schema": _schema(operation)}
     if (found := example(operation)) is not None:
         body["example"] = found
-    responses = _problems(ASKING, settings)
+    asks = operation.approve is not None and operation.rejected is None
+    responses = _problems((*ASKING, *(("rejected_by_operator",) if asks else ())), settings)
     for status in operation.answer_statuses:
         known = responses.setdefault(str(status), {"description": "", "content": {}})
         known["description"] = f"The final answer, stored: {known['description']}".rstrip(": ")
@@ -107,7 +114,7 @@ def _ask(operation: OperationSpec, settings: ApiSettings) -> dict[str, Any]:
         )
     responses["202"] = {
         "description": "idem has stored the request and will run it. `interim` is present while the provider is still "
-        "working.",
+        "working." + (" " + APPROVED if operation.approve is not None else ""),
         "headers": _headers("Location", "Retry-After", "Preference-Applied"),
         "links": {
             name: {"operationId": f"{name}Intent", "parameters": {"intent": "$response.body#/intent"}}

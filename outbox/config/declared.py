@@ -1,10 +1,17 @@
 """Operations declared in idem.toml: their functions, made of templates and a JSON Schema."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from idem.outbox.config.call_settings import CallSettings
-from idem.outbox.config.operation_settings import AnswerTemplate, InterimTemplate, OperationSettings, OperationTable
+from idem.outbox.config.operation_settings import (
+    AnswerTemplate,
+    ApproveRule,
+    InterimTemplate,
+    OperationSettings,
+    OperationTable,
+    RejectedTemplate,
+)
 from idem.outbox.config.params_validation import validator
 from idem.outbox.domain.completion import completes_when
 from idem.outbox.domain.contract import Contract, ProviderRequest
@@ -28,7 +35,7 @@ LABEL_LENGTH: Final = 200
 OF_THE_OPERATION: Final = (
     "after_expiry", "answer_ttl", "answer_version", "card_data", "give_up_after", "key_owner", "key_ttl",
     "max_redrives", "on_head_refused", "ordering_group", "ordering_key", "redrive", "retry", "start_within",
-    "while_running",
+    "two_persons", "while_running",
 )  # fmt: skip
 """Settings that the operation has under the same name."""
 
@@ -59,9 +66,12 @@ def shared(settings: OperationTable) -> dict[str, Any]:
         answer_statuses=tuple(
             template.status if template is not None else status
             for template, status in ((settings.answer.succeeded, 201), (settings.answer.refused, REFUSED.status))
-        ),
+        )
+        + (() if settings.answer.rejected is None else (settings.answer.rejected.status,)),
         label=_label(settings.label),
         interim=_interim(settings.answer.interim),
+        approve=_approve(settings.approve),
+        rejected=_rejected(settings.answer.rejected),
     )
 
 
@@ -157,6 +167,31 @@ def results(ends: Results) -> dict[str, Any]:
         }
         for name, end in ends.items()
     }
+
+
+def _approve(rule: Literal["always"] | ApproveRule | None) -> Callable[[Any], bool] | None:
+    if rule is None or rule == "always":
+        return None if rule is None else lambda params: True
+    at, above = json_pointer.parse(rule.at), rule.above
+
+    def approve(params: Any) -> bool:
+        found = json_pointer.resolve(params, at)
+        # Where there is no number, nothing says that it is small.
+        return isinstance(found, bool) or not isinstance(found, int | float) or not found <= above
+
+    return approve
+
+
+def _rejected(settings: RejectedTemplate | None) -> Callable[[str], Answer] | None:
+    if settings is None:
+        return None
+    body = Template.compile(settings.body, settings.OURS)
+    headers = {"content-type": JSON, **{name.lower(): value for name, value in settings.headers.items()}}
+
+    def rejected(intent: str) -> Answer:
+        return Answer(settings.status, encoded(body.render({template.OURS: {"intent": intent}})), headers)
+
+    return rejected
 
 
 def _interim(settings: InterimTemplate | None) -> Callable[[Pending], Any] | None:

@@ -34,6 +34,9 @@ class DoctorSettings(Section):
     queued: Duration = Field(default=900.0, gt=0)
     """Seconds that a row may be due and not claimed; default 15m: longer than a deploy or a restart of every worker. A
     row that waits for a Retry-After or a back-off is not due."""
+    approval: Duration = Field(default=14400.0, gt=0)
+    """Seconds that a request may wait for a person's approval; default 4h, far below give_up_after: after start_within
+    it cannot be approved any more, and its client must ask again."""
     unknown: Duration = Field(default=7200.0, gt=0)
     """Seconds that a row may be unknown; default 2h: by then the default schedule has asked five times. Raise it for a
     provider with a slower schedule."""

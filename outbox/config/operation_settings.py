@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,6 +12,7 @@ from idem.outbox.config.schema_checks import check_schema
 from idem.outbox.config.source import SettingPath
 from idem.outbox.providers import template
 from idem.outbox.providers.request_parts import check_settable
+from idem.outbox.providers.template import Template
 from idem.outbox.values import canonical, json_pointer
 from idem.outbox.values.settings_base import Duration, Section
 
@@ -50,6 +52,59 @@ class InterimTemplate(Templated):
     member interim of the 202."""
 
 
+class RejectedTemplate(Templated):
+    """The answer to the client of a request that a person has rejected, for ever."""
+
+    OURS: ClassVar[frozenset[str]] = frozenset({"intent"})
+    """The names under `idem.` that it may use: there is no outcome."""
+
+    status: int = Field(ge=400, le=499)
+    """HTTP status of the answer, 400 to 499."""
+    body: Any = None
+    """JSON body; {idem.intent} is the one place that it may have; default null."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers of the answer, plain text; default content-type: application/json."""
+
+    @field_validator("body")
+    @classmethod
+    def _says_no_param(cls, value: Any) -> Any:
+        for hole in Template.compile(canonical.plain_json(value), cls.OURS).holes():
+            if hole.path[0] != template.OURS:
+                raise ValueError(
+                    f"{{{hole.name}}}: there is no outcome whose field it could be; only {{idem.intent}} is"
+                )
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            check_settable(name, text)
+        return value
+
+
+class ApproveRule(Section):
+    """Which calls need an approval, by one number of their params."""
+
+    at: str
+    """JSON pointer to the number, e.g. /amount. A call whose params have no number there needs an approval too."""
+    above: int | float
+    """What is greater needs an approval."""
+
+    @field_validator("at")
+    @classmethod
+    def _is_pointer(cls, value: str) -> str:
+        json_pointer.parse(value)
+        return value
+
+    @field_validator("above", mode="before")
+    @classmethod
+    def _is_number(cls, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError("it must be a number, e.g. 100000")
+        return value
+
+
 class AnswerSettings(Section):
     """The answers of an operation; each default says intent, state, reference and the outcome's fields."""
 
@@ -57,6 +112,8 @@ class AnswerSettings(Section):
     """Answer where the effect exists; default 201 with intent, state, reference, result."""
     refused: AnswerTemplate | None = None
     """Answer where the provider refused; default 402 problem+json with its code."""
+    rejected: RejectedTemplate | None = None
+    """Answer where a person rejected the request (approve); default 403 problem+json."""
     interim: InterimTemplate | None = None
     """Interim answer while the end is to come (completes_when is final); default the provider's reference and
     status."""
@@ -115,6 +172,12 @@ class OperationTable(Section):
     card_data: Literal["refuse", "allow"] = "refuse"
     """Whether params that look like a card number or its security code are refused: "refuse" (default), because they
     would be stored, or "allow". Send tokens of the provider instead."""
+    approve: Literal["always"] | ApproveRule | None = None
+    """Which calls a person must approve before they are sent (`idem intents approve`): "always", or a table, e.g.
+    { at = "/amount", above = 100000 }; in Python also a function of the params. Default none."""
+    two_persons: bool = False
+    """Whether the one who asked may not approve it; default false. Who asked: the label of the token, `asked_by` in
+    Python, the role in SQL."""
     answer: AnswerSettings = AnswerSettings()
     """What the client is told at the end."""
 
@@ -150,6 +213,13 @@ class OperationTable(Section):
     def _is_schema(cls, value: dict[str, Any]) -> dict[str, Any]:
         check_schema(canonical.plain_json(value))
         return value
+
+    @model_validator(mode="after")
+    def _approves_something(self) -> OperationTable:
+        for name, said in (("answer.rejected", self.answer.rejected is not None), ("two_persons", self.two_persons)):
+            if said and self.approve is None:
+                raise ValueError(f"{name} is for an operation with approve: without it, no call waits for a person")
+        return self
 
     @model_validator(mode="after")
     def _is_long_enough(self) -> OperationTable:

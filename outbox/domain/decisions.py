@@ -23,9 +23,9 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The key was `failed_retryable` and goes back to work: `pending` with its frozen request, or `unfrozen`, to be
-    rendered, because it never was or because its provider key is burned; or `waiting` behind others of its ordering
-    key."""
+    """The key was `failed_retryable` and goes back to work: `pending` with its frozen request; `approval` where nobody
+    has approved it yet; `unfrozen`, to be rendered, because it never was or because its provider key is burned; or
+    `waiting` behind others of its ordering key."""
 
     intent_id: UUID
     status: str = field(default="pending", compare=False, repr=False)

@@ -130,10 +130,13 @@ class OperationSpec:
     with each answer. `key_owner = "label"`: a key that came with a token belongs to the tokens with its label, and not
     to the tenant's other ones. `ordering_key`: a JSON pointer to the member of the params that orders the intents;
     `ordering_group` (None: the name) is shared by operations with one order. `on_head_refused = "hold"`: a refusal
-    keeps those behind it waiting until an operator decides.
+    keeps those behind it waiting until an operator decides. `approve`: whether a person must approve a call with these
+    params before it is sent; with `two_persons` another one than who asked. `rejected`: what the client gets where that
+    person says no.
 
     A flow has `steps`, each as an operation with the provider, the account and the `step` of its own call: the forward
-    ones in their order, then the compensations in the order in which they would run.
+    ones in their order, then the compensations in the order in which they would run. An approval is of the whole flow,
+    before its first step.
     """
 
     name: str
@@ -161,6 +164,9 @@ class OperationSpec:
     answer_statuses: tuple[int, ...] = (201, 402)
     answer_version: int | None = None
     label: Callable[[Any], str | None] = lambda params: None
+    approve: Callable[[Any], object] | None = None
+    two_persons: bool = False
+    rejected: Callable[[str], Answer] | None = None
     completes_when: Literal["exists", "final"] = "final"
     interim: Callable[[Pending], Any] | None = None
     kind: Kind = "provider"

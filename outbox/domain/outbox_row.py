@@ -81,6 +81,18 @@ class OutboxRow:
     # An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`).
     server_error: bool = False
     blocked: bool = False  # by its ordering key: were it brought back to work, it would wait
+    approval: str | None = None  # as in the table; None: the call needs none
+    asked_by: str | None = None  # who asked for a call that may need an approval, as far as that is known
+
+    @property
+    def queued_as(self) -> OutboxStatus:
+        """The status with which it goes to work: the one place of Python that chooses it (SQL: `idem.next_status`)."""
+        if self.approval in ("wanted", "wanted_of_another"):
+            return OutboxStatus.APPROVAL
+        if self.blocked:
+            return OutboxStatus.WAITING
+        ready = self.frozen and not self.key_burned and self.approval in (None, "given")
+        return OutboxStatus.PENDING if ready else OutboxStatus.UNFROZEN
 
     @property
     def call(self) -> str:

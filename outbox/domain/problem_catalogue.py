@@ -106,6 +106,10 @@ _TABLE: Final = (
     ("cancelled", 409, "This request was cancelled",
      "The request was cancelled before anything was sent. A delayed duplicate of it does nothing either.",
      "Gets the same answer. Use a new key if you still want it."),
+    ("rejected_by_operator", 403, "A person decided against this request",
+     "The request waited for the approval of a person, who rejected it before anything was sent. This is the final "
+     "answer for this key.",
+     "Gets the same answer. A new key asks again."),
     ("not_cancellable", 409, "It cannot be cancelled now",
      "Only a request that was certainly not sent can be cancelled. `detail` shows its state.",
      "May succeed later, if the request returns to the queue."),

@@ -23,6 +23,8 @@ class KeyState(StrEnum):
 class OutboxStatus(StrEnum):
     """The status of an outbox row: who has its work."""
 
+    APPROVAL = "approval"
+    """Waits until a person approves its call, or rejects it."""
     UNFROZEN = "unfrozen"
     """Accepted by SQL and not rendered yet, or to be rendered anew under a new provider key."""
     WAITING = "waiting"
@@ -63,7 +65,7 @@ S = OutboxStatus
 QUEUED: Final = frozenset({S.PENDING, S.WAITING, S.UNFROZEN})
 """A worker makes the call without another decision."""
 
-NOT_SENT_YET: Final = QUEUED | {S.HELD}
+NOT_SENT_YET: Final = QUEUED | {S.APPROVAL, S.HELD}
 """Nothing was sent, or every attempt is proven not executed, and no claim is live."""
 
 _DOUBTED: Final = ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
@@ -74,6 +76,7 @@ KEY_TRANSITIONS: tuple[Transition, ...] = (
     Transition(K.IN_PROGRESS, K.COMPLETED, ("worker", "inline"), "succeeded or refused, and no stored proof disagrees"),
     Transition(K.IN_PROGRESS, K.COMPLETED, ("settle",), "a final proof while no claim is live"),
     Transition(K.IN_PROGRESS, K.COMPLETED, ("cancel",), "never sent, or every attempt proven not executed"),
+    Transition(K.IN_PROGRESS, K.COMPLETED, ("reject",), "it waits for an approval, and a person says no"),
     Transition(
         K.IN_PROGRESS,
         K.FAILED_RETRYABLE,
@@ -104,6 +107,14 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(None, S.UNFROZEN, ("accept",), "accepted by SQL"),
     Transition(None, S.UNFROZEN, ("worker", "settle", "cancel"), "an earlier step has ended, and this one follows"),
     Transition(None, S.CLAIMED, ("accept",), "inline"),
+    Transition(None, S.APPROVAL, ("accept",), "the operation wants an approval of this call"),
+    Transition(None, S.APPROVAL, ("settle",), "an earlier step was done without the approval, and this one wants it"),
+    Transition(S.UNFROZEN, S.APPROVAL, ("worker",), "accepted by SQL, looked at, and wants an approval"),
+    Transition(S.APPROVAL, S.PENDING, ("approve",), "frozen and free"),
+    Transition(S.APPROVAL, S.WAITING, ("approve",), "blocked by its ordering key"),
+    Transition(S.APPROVAL, S.UNFROZEN, ("approve",), "not rendered yet, or its key is burned"),
+    Transition(S.APPROVAL, S.HELD, ("sweeper",), "too old: not decided in time"),
+    Transition(S.APPROVAL, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.UNFROZEN, S.PENDING, ("worker",), "rendered"),
     Transition(S.UNFROZEN, S.HELD, ("worker", "sweeper"), "not renderable; too old"),
     Transition(S.WAITING, S.PENDING, ("settle", "sweeper", "operator"), "rendered, and not blocked any more"),
@@ -123,13 +134,15 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.WAITING, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.HELD, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.UNKNOWN, S.HELD, ("settle",), "verdict: proven not executed"),
+    Transition(S.HELD, S.APPROVAL, ("accept", "redrive"), "not approved yet"),
     Transition(S.HELD, S.PENDING, ("accept", "redrive"), "back to work under the same provider key"),
     Transition(S.HELD, S.UNFROZEN, ("accept", "redrive"), "never rendered, or its key is burned: back to be rendered"),
     Transition(S.HELD, S.WAITING, ("accept", "redrive"), "back to work, and blocked by its ordering key"),
     Transition(S.HELD, S.CLAIMED, ("accept",), "inline: the client's retry makes the call itself"),
-    *(Transition(s, S.UNKNOWN, *_DOUBTED) for s in (S.PENDING, S.WAITING, S.UNFROZEN, S.HELD)),
+    *(Transition(s, S.UNKNOWN, *_DOUBTED) for s in (S.APPROVAL, S.PENDING, S.WAITING, S.UNFROZEN, S.HELD)),
     *(Transition(s, GONE, ("settle", "cancel"), "step done or cancelled") for s in S),
     Transition(S.UNFROZEN, GONE, ("worker",), "its step is skipped"),
+    Transition(S.APPROVAL, GONE, ("reject",), "a person says no"),
     Transition(S.HELD, GONE, ("sweeper",), "the key and the tombstone have expired"),
 )
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from idem.outbox.domain import redaction
+from idem.outbox.domain.approval import Ruling
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import Source
 from idem.outbox.domain.outcomes import Seen
@@ -18,7 +19,7 @@ from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.values import storable
 
 EventType: TypeAlias = Literal["step", "completed", "rested", "corrected", "later_fact"]
-EndedAs: TypeAlias = Literal["succeeded", "refused", "cancelled"]
+EndedAs: TypeAlias = Literal["succeeded", "refused", "cancelled", "rejected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Change:
     rests: bool = False  # it brings the row to rest, and `redrive_in` counts; else a row at rest keeps its redrive
     doubt: Literal["begins", "ends"] | None = None  # commits may be lost that sent it; None: as before
     word: Literal["begins", "ends"] | None = None  # only an operator says that what was sent did not happen; None: same
+    ruling: Ruling | None = None  # whether a call that was undecided needs an approval; None: as before
     letters: tuple[DeadLetter, ...] = ()  # to open
     closes: frozenset[Reason] = frozenset()  # open dead letters with these reasons are closed
     event: EventType | None = None  # to emit

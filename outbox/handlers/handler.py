@@ -47,7 +47,7 @@ class Settled(Generic[P]):
     state: str
     """The intent's state with this event: completed or failed_retryable; with a step's also in_progress."""
     outcome: str | None
-    """How it ended: succeeded, refused, cancelled or local; of a later fact how the object itself ended. None: not."""
+    """How it ended: succeeded, refused, cancelled, rejected or local; of a later fact how the object itself ended."""
     reference: str | None
     """The provider's own, as pay_123."""
     status: str | None

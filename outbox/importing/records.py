@@ -173,6 +173,11 @@ def _prepared(shape: LineMembers, catalogue: Catalogue, secret: bytes) -> Prepar
         raise ConfigError(
             f"operation: {shape.operation} is {operation.operation.kind}: only calls that idem makes can be imported"
         )
+    if operation.operation.approve is not None:
+        raise ConfigError(
+            f"operation: {shape.operation} wants an approval of its calls (approve), and a call of another system was "
+            "not approved here. Import its lines without `approve`, and set it again after that"
+        )
     if (fault := keys.tenant_fault(shape.tenant)) is not None:
         raise ValueError(f"tenant: {fault}")
     if shape.reference is not None and response.reference(shape.reference) is None:

@@ -44,8 +44,8 @@ def accepted(
     if counts:
         metrics.ACCEPTS.labels(operation, _decided(decision)).inc()
     match decision:
-        case decisions.Accepted(intent_id=intent):
-            to = (None, KeyState.IN_PROGRESS, None, OutboxStatus.PENDING)
+        case decisions.Accepted(intent_id=intent, status=status):
+            to = (None, KeyState.IN_PROGRESS, None, status)
             moved(Moved(tenant, operation, key, intent, 0, "accept", "accepted", *to))
         case decisions.Retrying(intent, status):
             to_work = (KeyState.FAILED_RETRYABLE, KeyState.IN_PROGRESS, OutboxStatus.HELD, status)

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
+from idem.outbox.domain import approval
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import Source, StoredProof
@@ -57,10 +58,10 @@ async def cancel(
     `source`: who the evidence names, an operator or the `client`.
     """
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
-        _refuse(guards.against_cancel(found, sure=know_it_did_not_happen, client=source == "client"))
+        refuse(guards.against_cancel(found, sure=know_it_did_not_happen, client=source == "client"))
         terms = catalogue.cautious_of(found.row)
-        evidence = dataclasses.replace(_evidence("cancelled", by, reason, found), source=source)
-        return await _write(connection, decide.intent_cancelled(found.row, evidence, terms, CANCELLED), found)
+        evidence = dataclasses.replace(evidence_of("cancelled", by, reason, found), source=source)
+        return await write_decision(connection, decide.intent_cancelled(found.row, evidence, terms, CANCELLED), found)
 
 
 # What is known of the refusal that an operator decides about.
@@ -75,12 +76,12 @@ async def undo(
 ) -> Done:
     """Undo what a flow has done, by the compensations of its done steps; its open step is not made any more."""
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
-        _refuse(guards.against_undo(found))
+        refuse(guards.against_undo(found))
         row = await (await connection.execute(REFUSAL, {"intent": intent})).fetchone()
         refused = Refused(**row[0]) if row is not None and row[0] is not None else None
         terms = catalogue.cautious_of(found.row)
-        evidence = _evidence("undone", by, reason, found)
-        return await _write(connection, decide.undone(found.row, evidence, terms, refused), found)
+        evidence = evidence_of("undone", by, reason, found)
+        return await write_decision(connection, decide.undone(found.row, evidence, terms, refused), found)
 
 
 async def redrive(
@@ -107,7 +108,7 @@ async def redrive(
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
         terms = catalogue.sendable(found.row)
         why_not = guards.against_redrive(found, terms, sure=know_it_did_not_happen, new_key=new_provider_key)
-        _refuse(why_not)
+        refuse(why_not)
         overridden = [text for _, text in guards.risks_of_redrive(found, terms, new_key=new_provider_key)]
         patience, certain = terms.operation.patience + due_in, bool(overridden)
         recognised = (
@@ -124,22 +125,23 @@ async def redrive(
                 # Nothing is proven, so the provider's memory still counts from the first send, for every replay too.
                 change = dataclasses.replace(change, doubt="begins")
             # It rests only within this transaction, so idem emits no event.
-            await _write(connection, dataclasses.replace(change, event=None), found)
+            await write_decision(connection, dataclasses.replace(change, event=None), found)
             found = await locking.locked(connection, found.row.id, intent)
             overridden = []
-        evidence, row = _evidence("redriven", by, reason, found, overridden=overridden), found.row
+        evidence, row = evidence_of("redriven", by, reason, found, overridden=overridden), found.row
+        ruling: approval.Ruling | None = None
         if new_provider_key:
-            key = await key_rotation.renew(connection, catalogue, found.row)
+            key, ruling = await key_rotation.renew(connection, catalogue, found.row)
             renewed = {"new_provider_key": str(key), "old_provider_key": found.row.provider_key}
             evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
-            row = dataclasses.replace(row, frozen=True, key_burned=False)
+            row = approval.ruled(dataclasses.replace(row, frozen=True, key_burned=False), ruling)
         change = decide.redriven(row, evidence, terms, patience=patience)
         # An operator's statement proves nothing either: the next replay's memory also counts from the first send.
         doubt: Literal["begins", "ends"] | None = "ends" if certain else "begins" if recognised else None
         # That lost commits did not send it is an operator's statement too.
         word: Literal["begins"] | None = "begins" if certain and row.doubted_for is not None else None
-        change = dataclasses.replace(change, failures=0, due_in=due_in, doubt=doubt, word=word)
-        return await _write(connection, change, found)
+        change = dataclasses.replace(change, failures=0, due_in=due_in, doubt=doubt, word=word, ruling=ruling)
+        return await write_decision(connection, change, found)
 
 
 async def resolve_failed(
@@ -159,9 +161,9 @@ async def resolve_failed(
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
         await dead_letters.check_open(connection, letter, intent)
         terms = catalogue.cautious_of(found.row)
-        _refuse(guards.against_failed(found, terms, sure=know_it_did_not_happen))
+        refuse(guards.against_failed(found, terms, sure=know_it_did_not_happen))
         overridden = [text for _, text in guards.overridable(found, terms)]
-        done = await _write(connection, _did_not_happen(found, terms, by, reason, overridden), found)
+        done = await write_decision(connection, _did_not_happen(found, terms, by, reason, overridden), found)
         await dead_letters.resolve(connection, letter, done.action, by, reason)
         return done
 
@@ -193,9 +195,9 @@ async def resolve_completed(
         answer = await _rendered(connection, catalogue, renderer, intent, outcome)
     async with locking.lock_intent(connection, intent, version, by, reason) as found:
         await dead_letters.check_open(connection, letter, intent)
-        _refuse(guards.against_completed(found, outcome))
+        refuse(guards.against_completed(found, outcome))
         terms = catalogue.cautious_of(found.row)
-        evidence = _evidence("resolved_completed", by, reason, found)
+        evidence = evidence_of("resolved_completed", by, reason, found)
         details = {**evidence.details, "provider_said": said(confirmed)}
         evidence = dataclasses.replace(
             evidence, outcome=name(outcome), reference=outcome.reference, details=details,
@@ -233,7 +235,7 @@ async def _rendered(
 
 
 def _did_not_happen(found: Snapshot, terms: Terms, by: str, reason: str, overridden: list[str]) -> Change:
-    evidence = _evidence("resolved_failed", by, reason, found, overridden=overridden)
+    evidence = evidence_of("resolved_failed", by, reason, found, overridden=overridden)
     change = dataclasses.replace(decide.verdict(found.row, evidence, terms, redrive=False), word="begins")
     if found.row.token is not None:
         # A reconciler claim that expired may have been a replay: its end raises the quiet time, as the next claim
@@ -243,14 +245,16 @@ def _did_not_happen(found: Snapshot, terms: Terms, by: str, reason: str, overrid
     return change
 
 
-def _evidence(kind: str, by: str, reason: str, found: Snapshot, *, overridden: list[str] | None = None) -> Evidence:
+def evidence_of(kind: str, by: str, reason: str, found: Snapshot, *, overridden: list[str] | None = None) -> Evidence:
+    """The evidence of an operator's decision."""
     details: dict[str, Any] = {"by": by, "reason": reason, "version": found.row.version}
     if found.hints:
         details["unconfirmed_events"] = [str(hint) for hint in found.hints]
     return Evidence(SOURCE, kind, details=details | ({"overridden": overridden} if overridden else {}))
 
 
-async def _write(connection: AsyncConnection[Any], change: Change, found: Snapshot) -> Done:
+async def write_decision(connection: AsyncConnection[Any], change: Change, found: Snapshot) -> Done:
+    """Write the change that an operator decided about this snapshot. Raises OperatorRefused."""
     # The guards let a hint pass only if the operator is sure; idem still asks the provider about its event. Storing a
     # proof needs no lock on the row, so one may have arrived since the guards ran.
     if not await write(connection, [dataclasses.replace(change, folds=found.hints)]):
@@ -261,6 +265,7 @@ async def _write(connection: AsyncConnection[Any], change: Change, found: Snapsh
     return Done(found.row.intent_id, change.evidence.kind, change.state, change.status)
 
 
-def _refuse(why: str | None) -> None:
+def refuse(why: str | None) -> None:
+    """Raises OperatorRefused where a guard says why not."""
     if why is not None:
         raise OperatorRefused(why)

@@ -32,7 +32,7 @@ SELECT g.status, g.provider, g.account, g.rows,
                -- A claim of a worker or reconciler is late when its lease has expired; a row that waits or rests is not
                -- due.
                min(CASE WHEN o.claim_token IS NOT NULL THEN o.claimed_until
-                        WHEN o.status NOT IN ('held', 'waiting') THEN o.available_at END) AS due,
+                        WHEN o.status NOT IN ('approval', 'held', 'waiting') THEN o.available_at END) AS due,
                -- A row that lost commits may have sent may still be sent in the same window (Recovery). A first send
                -- whose time is not known has no window, like a burned key.
                min(nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, s.stated), '-Infinity'))

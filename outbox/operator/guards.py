@@ -6,11 +6,12 @@ The same guards are asked for the preview and again under the row's lock, so tha
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from idem.outbox.domain import approval
 from idem.outbox.domain.outcomes import Refused, Succeeded, name
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
 from idem.outbox.operator.snapshot import Snapshot
-from idem.outbox.settle import steps
+from idem.outbox.settle import replay_window, steps
 from idem.outbox.settle.endings import disagreement
 from idem.outbox.values import durations
 
@@ -132,10 +133,12 @@ def against_redrive(snapshot: Snapshot, terms: Terms, *, sure: bool, new_key: bo
     if busy := _busy(snapshot):
         return busy
     match row.status:
-        case OutboxStatus.PENDING | OutboxStatus.UNFROZEN if snapshot.hints:
+        case OutboxStatus.PENDING | OutboxStatus.UNFROZEN | OutboxStatus.APPROVAL if snapshot.hints:
             pass  # queued, but not to be sent: only a statement about the event lets it continue
         case OutboxStatus.PENDING | OutboxStatus.WAITING | OutboxStatus.UNFROZEN:
             return f"it is already queued or running ({row.status}): nothing to redrive"
+        case OutboxStatus.APPROVAL:
+            return f"it waits for an approval, which a redrive does not give: {APPROVE}"
         case OutboxStatus.AWAITING:
             return "the provider has accepted it and is working: idem never sends it again"
         case OutboxStatus.CLAIMED:
@@ -187,6 +190,8 @@ def against_failed(snapshot: Snapshot, terms: Terms, *, sure: bool) -> str | Non
             return "it is already proven not executed: redrive it, cancel it, or resolve it as completed"
         case OutboxStatus.PENDING | OutboxStatus.WAITING | OutboxStatus.UNFROZEN:
             return f"it is queued ({row.status}) and was never sent: cancel it if it must not happen"
+        case OutboxStatus.APPROVAL:
+            return f"it waits for an approval and was never sent: {APPROVE}"
         case OutboxStatus.AWAITING:
             return (
                 "the provider has accepted it: say how it ended there with --as completed --outcome succeeded|refused"
@@ -209,6 +214,43 @@ def against_completed(snapshot: Snapshot, outcome: Succeeded | Refused | None = 
                 "the reconciler is about to apply it; run the command again after that"
             )
     return None
+
+
+APPROVE = "decide with `idem intents approve ID` or `idem intents reject ID`"
+
+
+def against_approve(snapshot: Snapshot, by: str) -> str | None:
+    """Why this row cannot be approved now by this operator; None: it can. The database asks all of it again."""
+    row = snapshot.row
+    if row.status is not OutboxStatus.APPROVAL:
+        return _waits_not(snapshot)
+    if row.start_left <= 0:
+        return "it was not decided in the time in which it could start: the client must ask again"
+    if row.approval == "wanted_of_another" and row.asked_by is None:
+        return (
+            "its operation wants the approval of another person than the one who asked, who is not on record: reject it"
+        )
+    if row.approval == "wanted_of_another" and approval.same_person(by, row.asked_by):
+        return f"{row.asked_by} asked for it, and its operation wants the approval of another person"
+    left = replay_window.memory_left(row.replay_window, row.doubted_for, None)
+    if left is not None and left <= 0:
+        return "lost commits may have sent it, and the provider may not remember that: the sweeper makes it unknown"
+    return _unapplied(snapshot) or _unconfirmed(snapshot, sure=False)
+
+
+def against_reject(snapshot: Snapshot, *, sure: bool = False) -> str | None:
+    """Why this row cannot be rejected now; None: it can. `sure`: the operator knows that nothing happened."""
+    if snapshot.row.status is not OutboxStatus.APPROVAL:
+        return _waits_not(snapshot)
+    return against_cancel(snapshot, sure=sure)
+
+
+def _waits_not(snapshot: Snapshot) -> str:
+    row = snapshot.row
+    text = f"it does not wait for an approval (it is {row.status})"
+    if row.status is OutboxStatus.HELD and row.approval in approval.UNAPPROVED:
+        text += ": the client's retry, or `idem dlq redrive`, asks for it again"
+    return text
 
 
 LEASE_OVER = "its lease has expired and the sweeper is about to make it unknown: run the command again in a moment"

@@ -16,6 +16,7 @@ class IntentFilters(EntryFilters, total=False):
 
     tenant: str | None
     state: str | None
+    status: str | None
     operation: str | None
     key: str | None
     step: str | None
@@ -25,11 +26,13 @@ class IntentFilters(EntryFilters, total=False):
 _LISTED = """
 SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, o.step_name AS step,
        coalesce(n.provider, o.provider) AS provider, coalesce(n.account, o.account) AS account,
-       n.provider_reference, n.label, n.version, n.created_at, n.settled_at,
-       extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS age"""
+       n.provider_reference, n.label, n.version, n.asked_by, n.created_at, n.settled_at,
+       extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS age,
+       extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS status_age"""
 # A flow goes to every provider of its plan.
 _FILTERED = """(%(tenant)s::text IS NULL OR n.tenant_id = %(tenant)s)
    AND (%(state)s::text IS NULL OR n.state = %(state)s)
+   AND (%(status)s::text IS NULL OR o.status = %(status)s)
    AND (%(operation)s::text IS NULL OR n.operation = %(operation)s)
    AND (%(provider)s::text IS NULL OR n.provider = %(provider)s OR n.plan @> %(served)s::jsonb)
    AND (%(key)s::text IS NULL OR n.idempotency_key = %(key)s)
@@ -50,6 +53,7 @@ INTENTS = f"""{_LISTED}
    AND (%(before)s::uuid IS NULL OR n.id < %(before)s)
    -- An intent that is not completed has an open row, so the few are found without a scan of the whole ledger.
    AND (%(state)s::text IS NULL OR %(state)s = 'completed' OR n.id IN (SELECT w.intent_id FROM idem.outbox w))
+   AND (%(status)s::text IS NULL OR n.id IN (SELECT w.intent_id FROM idem.outbox w WHERE w.status = %(status)s))
  ORDER BY n.id DESC LIMIT %(limit)s
 """  # noqa: S608
 # A range over all columns of outbox_steps_by_name, in its order: a page reads what it shows, however many wait there.

@@ -122,8 +122,8 @@ async def event(connection: AsyncConnection[Any], event_row: UUID) -> Record | N
 
 INTENT = """
 SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.recovery_point, n.plan, n.version,
-       n.provider, n.account, n.provider_reference, n.label, CASE WHEN %(params)s THEN n.params END AS params,
-       n.result, n.interim, n.object_end,
+       n.provider, n.account, n.provider_reference, n.label, n.asked_by,
+       CASE WHEN %(params)s THEN n.params END AS params, n.result, n.interim, n.object_end,
        n.requested_at, n.created_at, n.settled_at, k.state AS key_state, k.response_status, k.last_error_code,
        k.last_error_message, k.expires_at
   FROM idem.intents n
@@ -135,7 +135,7 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.
 ROW = """
 SELECT o.id, o.status, o.step, o.step_name, o.attempt, o.provider, o.account, o.origin, o.provider_key,
        o.provider_reference, o.lookups, o.absences, o.failures, o.redrives, o.sweeps, o.status_since, o.available_at,
-       o.start_before, o.first_sent_at, o.claimed_by, o.claimed_until, o.quiet_after, o.redrive_at,
+       o.start_before, o.first_sent_at, o.claimed_by, o.claimed_until, o.quiet_after, o.redrive_at, o.approval,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in,
        extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,

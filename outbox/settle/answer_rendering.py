@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from idem.outbox.calls.user_code import in_a_thread
+from idem.outbox.domain.approval import REJECTED
 from idem.outbox.domain.completion import default_interim, meaning
 from idem.outbox.domain.operation import Answer, FinalOutcome, OperationSpec, check_answer, versioned
 from idem.outbox.domain.outbox_row import OutboxRow
@@ -70,6 +71,15 @@ class Renderer:
                 if what is None or isinstance(what, Answer):
                     return Rendered(what)
                 return await self._answer(operation, what, intent_id)
+
+    async def rejected(self, operation: OperationSpec, intent_id: UUID) -> Answer:
+        """What the client gets whose request a person has rejected. Raises what the operation's own code raises."""
+        make = operation.rejected
+        if make is None:
+            return versioned(REJECTED, operation.answer_version)
+        answer = await self._run(operation.name, lambda: make(str(intent_id)))
+        check_answer(answer)
+        return versioned(answer, operation.answer_version)
 
     async def report(self, row: OutboxRow, outcome: Outcome, seen: Seen, terms: Terms) -> Report:
         """What the holder of a claim reports of its call, with the answer or interim answer of a proof."""

@@ -177,12 +177,12 @@ def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: floa
     """A row at rest goes back to work under the same provider key. Only a person's redrive moves the patience.
 
     A burned key is never sent again: the row goes back to be rendered, under a new key (`idem.outbox.worker.freezing`).
-    One that is blocked by its ordering key waits first.
+    One that is blocked by its ordering key waits first. What nobody has approved waits for that again: a redrive asks,
+    and does not release.
     """
-    ready = OutboxStatus.PENDING if row.frozen and not row.key_burned else OutboxStatus.UNFROZEN
     return dataclasses.replace(
         unchanged(row, evidence, terms),
-        status=OutboxStatus.WAITING if row.blocked else ready,
+        status=row.queued_as,
         state=KeyState.IN_PROGRESS,
         due_in=max(0.0, row.quiet_left or 0.0) if row.key_burned else 0.0,
         redrives=row.redrives + 1,
@@ -209,24 +209,25 @@ def with_dead_letter(row: OutboxRow, evidence: Evidence, terms: Terms, letter: D
 
 def intent_cancelled(row: OutboxRow, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
     """Completed with the operation's answer `cancelled`, so that a delayed duplicate cannot execute it."""
+    change = dataclasses.replace(unchanged(row, evidence, terms), alone=True)
     if row.plan is not None:
-        change = dataclasses.replace(unchanged(row, evidence, terms), alone=True)
         return steps.cancelled(change, row, answer, terms)
     return dataclasses.replace(
-        unchanged(row, evidence, terms),
-        status=None,
-        state=KeyState.COMPLETED,
-        ended="cancelled",
-        answer=answer,
-        closes=CLOSED_BY_PROOF,
+        change, status=None, state=KeyState.COMPLETED, ended="cancelled", answer=answer, closes=CLOSED_BY_PROOF,
         event="completed",
-        alone=True,
-    )
+    )  # fmt: skip
 
 
 def undone(row: OutboxRow, evidence: Evidence, terms: Terms, refused: Refused | None) -> Change:
     """What a flow has done is undone: the compensations begin."""
     return steps.undone(dataclasses.replace(unchanged(row, evidence, terms), alone=True), row, refused, terms)
+
+
+def intent_rejected(row: OutboxRow, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
+    """Completed with the operation's answer `rejected`: a person did not approve the call, and it is never made."""
+    change = intent_cancelled(row, evidence, terms, answer)
+    # What lost commits have done of a flow before is undone first: then it does not end here.
+    return change if change.ended is None else dataclasses.replace(change, ended="rejected")
 
 
 def database_changed(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:

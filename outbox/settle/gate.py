@@ -1,8 +1,8 @@
 """The one gate: every end of a claim, every proof, verdict and operator's decision is written here.
 
-Beside it, each writes its own state: accept, the completion of a local operation, the begin of an inline call and the
-client's retry (SQL functions), the claim (`worker.claim`), and the expiry of keys with the rows at rest that go with
-them (`sweeper.expired_keys`, `sweeper.abandoned`).
+Beside it, each writes its own state: accept, the completion of a local operation, the begin of an inline call, the
+client's retry and the approval of a call (SQL functions), the claim (`worker.claim`), and the expiry of keys with the
+rows at rest that go with them (`sweeper.expired_keys`, `sweeper.abandoned`).
 
 Every write names the row, its claim token and its attempt, and says which rows it did not find as it expected them.
 Lock order everywhere: outbox (by id), key, intent, dead letter.
@@ -36,7 +36,7 @@ WITH input AS MATERIALIZED (
         step_end jsonb, next_step integer, next_patience float8,
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
         lookups integer, keeps_schedule boolean, absences integer, failures integer, redrives integer, sweeps integer,
-        key_burned boolean, server_error boolean, whole boolean, rests boolean, doubt text, word text,
+        key_burned boolean, server_error boolean, whole boolean, rests boolean, doubt text, word text, ruling text,
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
         interim jsonb, still_open boolean,
         error_code text, error_message text, reference text, provider_status text, result jsonb, event text,
@@ -93,6 +93,7 @@ WITH input AS MATERIALIZED (
 ), gone AS (
     DELETE FROM idem.outbox o USING matched m WHERE o.id = m.id AND m.to_status IS NULL
     RETURNING o.id, o.intent_id, o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number, o.refusal_holds,
+              CASE m.ruling WHEN 'none' THEN NULL ELSE coalesce(m.ruling, o.approval) END AS approval,
               m.source, o.refusal_holds AND m.ended = 'refused' AS holds, m.next_step IS NOT NULL AS goes_on
 ), ended AS (
     -- Of a flow: the end of the step. It is read from the rows that are gone, so the next row comes after both.
@@ -107,7 +108,7 @@ WITH input AS MATERIALIZED (
 ), begun AS MATERIALIZED (
     SELECT e.intent_id, idem.begin_step(e.intent_id, m.next_step, make_interval(secs => m.next_patience), m.traceparent,
                                         m.source, m.doubted_since, g.ordering_group, g.ordering_key,
-                                        g.ordering_number, g.refusal_holds) AS id
+                                        g.ordering_number, g.refusal_holds, g.approval) AS id
       FROM ended e JOIN matched m ON m.intent_id = e.intent_id JOIN gone g ON g.id = m.id
      WHERE m.next_step IS NOT NULL
 ), {WAKES}, moved AS (
@@ -120,7 +121,7 @@ WITH input AS MATERIALIZED (
                                 WHEN m.to_status = 'held' AND o.status = 'held' THEN o.redrive_at END,
            scheduled_at  = CASE WHEN m.keeps_schedule AND o.status = m.to_status THEN o.scheduled_at END,
            start_before  = coalesce(m.at + make_interval(secs => m.patience), o.start_before),
-           first_sent_at = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN NULL
+           first_sent_at = CASE WHEN m.to_status IN ('approval', 'unfrozen', 'pending', 'waiting', 'held') THEN NULL
                                 ELSE coalesce(o.first_sent_at, o.doubted_since, o.denied_sent_at, m.wanted_first) END,
            doubted_since = CASE m.doubt WHEN 'begins' THEN coalesce(o.doubted_since, o.first_sent_at, o.denied_sent_at,
                                                                     m.wanted_first)
@@ -136,9 +137,10 @@ WITH input AS MATERIALIZED (
            failures   = coalesce(m.failures, o.failures),     redrives = coalesce(m.redrives, o.redrives),
            sweeps   = coalesce(m.sweeps, o.sweeps),     key_burned = coalesce(m.key_burned, o.key_burned),
            -- What is proven not executed speaks for every attempt until now.
-           server_error = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN false
+           server_error = CASE WHEN m.to_status IN ('approval', 'unfrozen', 'pending', 'waiting', 'held') THEN false
                                ELSE coalesce(m.server_error, o.server_error) END,
-           provider_reference = coalesce(m.reference, o.provider_reference)
+           provider_reference = coalesce(m.reference, o.provider_reference),
+           approval = CASE m.ruling WHEN 'none' THEN NULL ELSE coalesce(m.ruling, o.approval) END
       FROM matched m WHERE o.id = m.id AND m.to_status IS NOT NULL
 ), kept AS (
     UPDATE idem.intents n

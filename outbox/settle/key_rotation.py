@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import is_true, records
-from idem.outbox.domain import keys
+from idem.outbox.domain import approval, keys
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.states import OutboxStatus
@@ -139,8 +139,11 @@ SELECT o.id, %(generation)s, o.step, o.intent_id, %(key)s, o.provider, o.account
 """
 
 
-async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: OutboxRow) -> UUID:
-    """Give a resting row a new provider key and freeze its request anew; the new key.
+async def renew(
+    connection: AsyncConnection[Any], catalogue: Catalogue, row: OutboxRow
+) -> tuple[UUID, approval.Ruling | None]:
+    """Give a resting row a new provider key and freeze its request anew; the new key, and whether a call that was
+    undecided needs an approval.
 
     Runs under the row's lock, in the caller's transaction. Raises OperatorRefused while an attempt under the old key
     may still act, and Unrenderable, ConfigError.
@@ -151,6 +154,7 @@ async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: Out
         )
     terms = catalogue.sendable(row)
     renewal, params = await _following(connection, row)
+    ruling = approval.ruling(terms.operation, params) if row.approval == approval.UNDECIDED else None
     provider = catalogue.providers[row.provider]
     request = provider.freeze(terms.operation.request_of(params, steps.by_name(row.ends)), str(renewal.key))
     frozen = {
@@ -164,4 +168,4 @@ async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: Out
     }
     await connection.execute(FREEZE, frozen)
     await rekey(connection, row.id, renewal)
-    return renewal.key
+    return renewal.key, ruling

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
+from idem.outbox.domain import approval
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.outcomes import Refused, Seen, Succeeded, name
 from idem.outbox.domain.states import KeyState, Reason
@@ -44,6 +45,11 @@ def ended(row: OutboxRow, said: Succeeded | Refused, rendered: Rendered, terms: 
     change = steps.ended(_change(row, evidence, terms), row, said, rendered.answer, terms)
     letters = change.letters if rendered.letter is None else (*change.letters, rendered.letter)
     return dataclasses.replace(change, letters=letters)
+
+
+def asking(row: OutboxRow, ruling: approval.Ruling, terms: Terms) -> Change:
+    """A person must approve the flow before its function runs."""
+    return steps.asking(_change(row, Evidence("worker", "asked"), terms), row, ruling)
 
 
 def failed(row: OutboxRow, error: str, message: str, terms: Terms, *, attempts: int, final: bool) -> Change:

@@ -54,7 +54,7 @@ READ = f"""
 SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state, o.claim_token AS token, o.attempt,
        o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.lookups, o.absences, o.failures,
        o.marks_start, o.inline, o.claimed_by AS holder, o.provider_reference AS reference,
-       o.key_burned, o.cancel_sent, o.server_error,
+       o.approval, n.asked_by, o.key_burned, o.cancel_sent, o.server_error,
        CASE WHEN o.ordering_key IS NULL THEN false
             ELSE idem.is_blocked(o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number) END AS blocked,
        o.redrive_at IS NOT NULL AS redrives_itself,

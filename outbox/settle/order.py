@@ -27,14 +27,11 @@ PROMOTION = "promoted"
 _FREE = "(SELECT n.id FROM idem.intents n WHERE n.id = o.intent_id FOR KEY SHARE SKIP LOCKED) IS NOT NULL"
 
 # For the rows of `woken`: locked, and not blocked. What was never rendered, or is to be rendered under a new key, is
-# rendered first. It is due from now on: that it waited for others is nobody's delay.
+# rendered first, and so is what nobody has decided about: it may need an approval. It is due from now on: that it
+# waited for others is nobody's delay. (`idem.next_status` would still see the row that leaves in the same statement.)
 _PROMOTE = f"""
     UPDATE idem.outbox o
-       SET status = CASE WHEN NOT o.key_burned
-                          AND EXISTS (SELECT r.outbox_id FROM idem.requests r
-                                       WHERE r.outbox_id = o.id AND r.generation = o.generation)
-                         THEN 'pending' ELSE 'unfrozen' END,
-           status_since = statement_timestamp(),
+       SET status = idem.ready_status(o), status_since = statement_timestamp(),
            available_at = greatest(o.available_at, statement_timestamp(),
                                    CASE WHEN o.key_burned THEN o.quiet_after END)
       FROM woken w

@@ -182,12 +182,12 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
         case "succeeded":
             # An object may fail and succeed after that (another card): only its success is an end for good.
             known = Succeeded(done.provider_reference, interim=done.object_end in ("open", "refused"))
-        case "refused" | "cancelled" | "skipped" | "at_rest":
-            # Cancelled, skipped, or at rest until the row left: nothing happened, so any object there contradicts it,
-            # as it contradicts a refusal.
+        case "refused" | "cancelled" | "rejected" | "skipped" | "at_rest":
+            # Cancelled, rejected, skipped, or at rest until the row left: nothing happened, so any object there
+            # contradicts it, as it contradicts a refusal.
             known = Refused(done.provider_reference)
     happened = isinstance(found.proof, Pending | Succeeded)
-    nothing = done.outcome in ("cancelled", "skipped", "at_rest")
+    nothing = done.outcome in ("cancelled", "rejected", "skipped", "at_rest")
     compared = Succeeded(found.proof.reference) if happened and nothing else found.proof
     letter = disagreement(known, compared) if known is not None else None
     about = {} if done.step is None else {"step": done.step}

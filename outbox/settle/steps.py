@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, TypeAlias
 
+from idem.outbox.domain import approval
 from idem.outbox.domain.completion import is_open, meaning
 from idem.outbox.domain.operation import Answer, OperationSpec, StepSpec
 from idem.outbox.domain.outbox_row import OutboxRow
@@ -50,6 +51,12 @@ def is_old_refusal(row: OutboxRow, outcome: Proof, evidence: Evidence) -> bool:
 def skipped(change: Change, row: OutboxRow, answer: Answer | None, terms: Terms) -> Change:
     """The open step is not wanted: `when` says so, or there is nothing to undo."""
     return _follow(change, row, _end(row, "skipped"), answer, terms)
+
+
+def asking(change: Change, row: OutboxRow, ruling: approval.Ruling | None) -> Change:
+    """Nothing of a flow is made before a person approves it: not its local step, and not the skip of its first one."""
+    evidence = dataclasses.replace(change.evidence, kind="asked", details=approval.details(approval.ruled(row, ruling)))
+    return dataclasses.replace(change, status=OutboxStatus.APPROVAL, ruling=ruling, evidence=evidence)
 
 
 def cancelled(change: Change, row: OutboxRow, answer: Answer, terms: Terms) -> Change:

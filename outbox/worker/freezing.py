@@ -23,18 +23,19 @@ from idem.outbox.calls.user_code import in_a_thread, passed_on
 from idem.outbox.daemon.pass_times import PassTime
 from idem.outbox.daemon.retry import RetryLoop
 from idem.outbox.database.pool import Database
+from idem.outbox.domain import approval
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import after_commit
-from idem.outbox.settle import key_rotation
+from idem.outbox.settle import key_rotation, steps
 from idem.outbox.settle.endings import at_rest
 from idem.outbox.settle.gate import UNSTORABLE, write
 from idem.outbox.settle.skipping import skipped
 from idem.outbox.values import storable
 from idem.outbox.worker import missing_steps
-from idem.outbox.worker.rendering import Frozen, Made, Skipped, render
+from idem.outbox.worker.rendering import Frozen, Made, Skipped, Unapproved, render
 from idem.outbox.worker.unfrozen import Source, Unfrozen, pick, waits
 
 BATCH = 20
@@ -58,7 +59,7 @@ class Attempt:
     """The thread that renders a row. `checked`: when the operation's own code has begun."""
 
     provider_key: str
-    ended: asyncio.Future[Frozen | Skipped] = field(init=False)
+    ended: asyncio.Future[Frozen | Skipped | Unapproved] = field(init=False)
     began: float = field(default_factory=time.monotonic)
     checked: float | None = None
 
@@ -260,14 +261,20 @@ async def _write_whole(connection: AsyncConnection[Any], pairs: Sequence[tuple[U
 def _change(one: Unfrozen, made: Made) -> Change:
     row = one.row
     if isinstance(made, Skipped):
-        return replace(skipped(row, made.rendered, one.terms), alone=True)
+        return replace(skipped(row, made.rendered, one.terms), ruling=made.ruling, alone=True)
     change = Change(
-        row.id, row.token, row.attempt, OutboxStatus.PENDING, KeyState.IN_PROGRESS, Evidence("worker", "rendered"),
-        alone=True,
-    )  # fmt: skip
+        row.id, row.token, row.attempt, row.status, KeyState.IN_PROGRESS, Evidence("worker", "rendered"), alone=True
+    )
+    if isinstance(made, Unapproved):
+        return steps.asking(change, row, made.ruling)
     if isinstance(made, Frozen):
-        renewed = {} if one.renewal is None else one.renewal.details(row)
-        return replace(change, evidence=replace(change.evidence, details=renewed))
+        details = {} if one.renewal is None else one.renewal.details(row)
+        # What is rendered is next by its ordering key.
+        ready = approval.ruled(replace(row, frozen=True, key_burned=False, blocked=False), made.ruling)
+        if ready.queued_as is OutboxStatus.APPROVAL:
+            details |= approval.details(ready)
+        evidence = replace(change.evidence, details=details)
+        return replace(change, status=ready.queued_as, ruling=made.ruling, evidence=evidence)
     said = storable.text(made, 500)
     evidence = Evidence("worker", "unrenderable", seen=Seen(error=type(made).__name__, note=said))
     letter = DeadLetter(Reason.UNRENDERABLE, {"operation": row.operation, "error": type(made).__name__, "note": said})

@@ -132,6 +132,8 @@ class LocalSteps:
         self._ended += 1
         for each in turn.moved:
             after_commit.moved(each)
+        if turn.asks:
+            return
         telemetry.local_step_ended(step.call, step.intent)
         self._begun()
 

@@ -3,6 +3,7 @@
 So its effect is there once: whatever fails before the commit leaves nothing of either, and the step is run again.
 """
 
+import dataclasses
 import json
 from typing import Any
 from uuid import UUID
@@ -10,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from idem.outbox.database import session
+from idem.outbox.domain import approval
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.domain.terms import Terms
@@ -20,7 +22,7 @@ from idem.outbox.settle import gate, local_steps, order, steps
 from idem.outbox.settle.answer_rendering import local_answer, skipped_answer
 from idem.outbox.settle.skipping import skipped
 from idem.outbox.values import storable
-from idem.outbox.values.errors import IdemError, ParamsInvalid
+from idem.outbox.values.errors import IdemError, ParamsInvalid, Unrenderable
 from idem.outbox.worker import local_rows
 from idem.outbox.worker.rendering import check_params
 
@@ -44,7 +46,10 @@ class LocalTurn(Turn):
         self.moved: list[Moved] = []
         self.final = False
         """Another attempt would find the same."""
+        self.asks = False
+        """The function has not run: a person must approve the flow first."""
         self._environment = environment
+        self._ruling: approval.Ruling | None = None
 
     @property
     def _operation(self) -> OperationSpec:
@@ -59,6 +64,8 @@ class LocalTurn(Turn):
         self.row, params = found.row, json.loads(found.written)
         if found.row.step == 1:
             self._first(connection, found.row, params)
+        if self._asks(connection, found.row, params):
+            return "succeeded"
         assert self._operation.step is not None
         if steps.is_wanted(found.row, self._operation.step, params):
             return params, steps.by_name(found.row.ends)
@@ -84,7 +91,23 @@ class LocalTurn(Turn):
         if label is not None:
             local_rows.label(connection, row, storable.text(label))
 
+    def _asks(self, connection: Connection, row: OutboxRow, params: Any) -> bool:
+        # SQL alone may have accepted it: then nobody has decided whether a person must approve it.
+        if row.approval != approval.UNDECIDED:
+            return False
+        try:
+            self._ruling = approval.ruling(self._operation, params)
+        except Unrenderable:
+            self.final = True
+            raise
+        self.asks = self._ruling in approval.UNAPPROVED
+        if self.asks:
+            self._write(connection, local_steps.asking(row, self._ruling, self.terms))
+        return self.asks
+
     def _write(self, connection: Connection, change: Change) -> None:
+        # What follows this step is as approved as it is.
+        change = dataclasses.replace(change, ruling=self._ruling)
         # The function is over, and had the plans of its own session: what follows has those of a daemon.
         connection.exec_driver_sql(session.SETTINGS, session.parameters(session.PLANS, local=True))
         written = connection.exec_driver_sql(gate.WRITE, gate.given([change])).all()

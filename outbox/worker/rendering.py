@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from idem.outbox.domain import approval
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
@@ -19,36 +20,47 @@ from idem.outbox.worker.unfrozen import Unfrozen
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """The bytes that will be sent, and the label for people."""
+    """The bytes that will be sent, and the label for people; `ruling`: whether a call that was undecided needs an
+    approval (None: that is decided)."""
 
     request: FrozenRequest
     label: str | None = None
+    ruling: approval.Ruling | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The step is not wanted; `rendered`: the client's answer, where the flow ends with that."""
+    """The step is not wanted; `rendered`: the client's answer, where the flow ends with that. `ruling`: as above."""
 
     rendered: Rendered
+    ruling: approval.Ruling | None = None
 
 
-Made: TypeAlias = Frozen | Skipped | Exception
-"""What became of one row: its bytes, that it is not wanted, or why there are none."""
+@dataclass(frozen=True, slots=True)
+class Unapproved:
+    """The step is not wanted either, but what follows it needs an approval: it is skipped when that is given."""
+
+    ruling: approval.Ruling | None
 
 
-def render(one: Unfrozen, provider: Provider, checked: Callable[[], None]) -> Frozen | Skipped:
+Made: TypeAlias = Frozen | Skipped | Unapproved | Exception
+"""What became of one row: its bytes, that it is not wanted, that it asks, or why there are none."""
+
+
+def render(one: Unfrozen, provider: Provider, checked: Callable[[], None]) -> Frozen | Skipped | Unapproved:
     """Check the params of a row and build its request. `checked`: called when the check is over. Raises anything."""
     operation, params = one.terms.operation, json.loads(one.written)
-    if one.row.step > 1:
-        # The params were checked for the first step: what its operation takes now changes no flow that runs.
-        checked()
-        return _rendered(one, provider, params)
-    check_params(operation, params)
+    # The params were checked for the first step: what its operation takes now changes no flow that runs.
+    first = one.row.step == 1
+    if first:
+        check_params(operation, params)
     checked()
-    made, label = _rendered(one, provider, params), operation.label(params)
-    if isinstance(made, Skipped) or label is None:
-        return made
-    return replace(made, label=storable.text(label))
+    # Before `when`. What raises here leaves the row at rest: nothing is released without a ruling.
+    ruling = approval.ruling(operation, params) if one.row.approval == approval.UNDECIDED else None
+    made, label = _rendered(one, provider, params), operation.label(params) if first else None
+    if isinstance(made, Skipped):
+        return Unapproved(ruling) if ruling in approval.UNAPPROVED else replace(made, ruling=ruling)
+    return replace(made, label=None if label is None else storable.text(label), ruling=ruling)
 
 
 def check_params(operation: OperationSpec, params: Any) -> None:

@@ -136,7 +136,7 @@ def read(
     match ours.outcome:
         case "succeeded":
             return _succeeded(item, ours)
-        case "refused" | "cancelled":
+        case "refused" | "cancelled" | "rejected":
             return _did_not_happen(item, ours)
         case _:
             return MATCHED

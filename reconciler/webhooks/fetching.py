@@ -41,8 +41,11 @@ UNCONFIRMABLE: Final = (
 )
 
 UNSETTLED: Final = frozenset(
-    {OutboxStatus.UNFROZEN, OutboxStatus.WAITING, OutboxStatus.PENDING, OutboxStatus.HELD, OutboxStatus.CLAIMED}
-)
+    {
+        OutboxStatus.APPROVAL, OutboxStatus.UNFROZEN, OutboxStatus.WAITING, OutboxStatus.PENDING, OutboxStatus.HELD,
+        OutboxStatus.CLAIMED,
+    }
+)  # fmt: skip
 
 
 @dataclasses.dataclass(eq=False, repr=False)

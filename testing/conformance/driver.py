@@ -28,6 +28,8 @@ STATES: Final = {
     "expired": "completed and expired: the answer is gone, the tombstone remains",
     "tombstone_gone": "the tombstone is gone too",
     "cancelled": "cancelled before anything was sent",
+    "approved": "a person has approved the request, and its call is made and done",
+    "rejected": "a person has rejected the request, before anything was sent",
     "settled_later": "an unknown or awaiting call is now settled as done, by a look-up or a webhook",
     "late_failure": "an unknown call is proven not executed, and at rest",
 }

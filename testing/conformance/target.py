@@ -11,6 +11,7 @@ OPERATIONS = {
     "other": "/v1/intents/conformance.other",
     "any": "/v1/intents/conformance.any",
     "accepting": "/v1/intents/conformance.accepting",
+    "approving": "/v1/intents/conformance.approving",
     "lenient": "/v1/intents/conformance.lenient",
     "refusing": "/v1/intents/conformance.refusing",
     "acting": "/v1/intents/conformance.acting",

@@ -103,6 +103,7 @@ UPDATE idem.idempotency_keys SET state = %(state)s,
 """
 PUT_ROW = """
 UPDATE idem.outbox SET status = %(status)s, ordering_group = 'g', ordering_key = 'o', ordering_number = 1,
+       approval = CASE %(status)s WHEN 'approval' THEN 'wanted' END,
        claim_token   = CASE WHEN %(claim)s::float8 IS NOT NULL THEN gen_random_uuid() END,
        claimed_by    = CASE WHEN %(claim)s::float8 IS NOT NULL THEN 'w' END,
        claimed_at    = CASE WHEN %(claim)s::float8 IS NOT NULL THEN now() END,

@@ -18,6 +18,7 @@ PLACES: list[tuple[str, str | None, float | None, type[Any]]] = [
     ("in_progress", "pending", None, InProgress),
     ("in_progress", "waiting", None, InProgress),
     ("in_progress", "unfrozen", None, InProgress),
+    ("in_progress", "approval", None, InProgress),
     ("in_progress", "claimed", 60, InProgress),
     ("in_progress", "claimed", -1, Unknown),
     ("in_progress", "awaiting", None, InProgress),

@@ -20,6 +20,8 @@ NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("intents", "show"): (ID,),
     ("intents", "cancel"): (ID, "--reason", "x", "-y"),
     ("intents", "unblock"): (ID, "--reason", "x", "-y"),
+    ("intents", "approve"): (ID, "--reason", "x", "-y"),
+    ("intents", "reject"): (ID, "--reason", "x", "-y"),
     ("dlq", "show"): (LETTER,),
     ("dlq", "resolve"): (ID, "--as", "failed_retryable", "--reason", "x", "-y"),
     ("dlq", "redrive"): (ID, "--reason", "x", "-y"),

@@ -10,7 +10,7 @@ from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_settings import ProviderSettings
 
 CASES: list[tuple[Any, Any, frozenset[str], frozenset[str]]] = [
-    (OperationOptions, OperationSettings, definition.OF_THE_FILE | {"provider"}, definition.LEASES),
+    (OperationOptions, OperationSettings, definition.OF_THE_FILE | {"provider", "approve"}, definition.LEASES),
     (ProviderOptions, ProviderSettings, frozenset(), frozenset({"send", "secret_key"})),
 ]
 

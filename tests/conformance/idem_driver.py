@@ -13,7 +13,7 @@ from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.domain import keys
 from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.domain.outcomes import Seen
-from idem.outbox.operator import actions
+from idem.outbox.operator import actions, approvals
 from idem.outbox.settle import results
 from idem.outbox.settle.results import Report
 from idem.outbox.values import clock
@@ -117,6 +117,21 @@ class IdemDriver:
                 connection, self.place.catalogue, await self._intent(world), by="ada", reason="not wanted"
             )
 
+    async def approved(self, world: ConformanceWorld) -> None:
+        intent, version = await self._seen(world)
+        async with self.place.database.connection() as connection:
+            await approvals.approve(
+                connection, self.place.catalogue, intent, by="ada", reason="checked", version=version
+            )
+        await self.completed(world)
+
+    async def rejected(self, world: ConformanceWorld) -> None:
+        intent, version = await self._seen(world)
+        async with self.place.database.connection() as connection:
+            await approvals.reject(
+                connection, self.place.catalogue, intent, by="ada", reason="not wanted", version=version
+            )
+
     async def settled_later(self, world: ConformanceWorld) -> None:
         intent = await self._intent(world)
         self.place.bank.shift_clock(700)
@@ -131,12 +146,11 @@ class IdemDriver:
 
     async def late_failure(self, world: ConformanceWorld) -> None:
         await self._called(world, "drop_before_acting", "unknown")
-        intent = await self._intent(world)
-        await self._sql(TIME_PASSES, intent)
-        rows = await self._rows("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent)
+        await self._sql(TIME_PASSES, await self._intent(world))
+        intent, version = await self._seen(world)
         async with self.place.database.connection() as connection:
             await actions.resolve_failed(
-                connection, self.place.catalogue, intent, by="ada", reason="the bank says so", version=rows[0][0],
+                connection, self.place.catalogue, intent, by="ada", reason="the bank says so", version=version,
                 know_it_did_not_happen=True,
             )  # fmt: skip
 
@@ -280,6 +294,11 @@ class IdemDriver:
                 return UUID(str(found[0][0]))
             await asyncio.sleep(0.1)
         raise AssertionError(f"no intent of {world.key}")
+
+    async def _seen(self, world: ConformanceWorld) -> tuple[UUID, int]:
+        """The intent, and its version, which a decision about it names."""
+        intent = await self._intent(world)
+        return intent, int((await self._rows("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))[0][0])
 
     async def _state(self, intent: UUID) -> str:
         return str((await self._rows("SELECT state FROM idem.intents WHERE id = %(i)s", i=intent))[0][0])

@@ -79,7 +79,7 @@ def test_a_file_with_a_mistake_is_refused_by_its_place(tmp_path: Path) -> None:
 
 def test_every_status_that_a_case_expects_is_one_that_http_knows() -> None:
     statuses = [status for each in expectations() for status in _list(each.get("status", []))]
-    assert set(statuses) <= {200, 201, 202, 204, 400, 401, 402, 404, 405, 409, 410, 413, 415, 422, 429, 503}
+    assert set(statuses) <= {200, 201, 202, 204, 400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 429, 503}
 
 
 def test_the_comparison_stands_in_the_docs_and_each_of_its_cells_has_its_cases() -> None:

@@ -370,7 +370,7 @@ async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_m
         async with spine.database.connection() as connection, connection.transaction():
             found = await lock(connection, before["id"])
             assert found is not None
-            return await key_rotation.renew(connection, spine.catalogue, found.row)
+            return (await key_rotation.renew(connection, spine.catalogue, found.row))[0]
 
     with pytest.raises(OperatorRefused, match="may still have an effect"):
         await renew()

@@ -1,4 +1,4 @@
-"""Evidence, dead letters and events are inserted by one module and by the gate; in SQL by four functions."""
+"""Evidence, dead letters and events are inserted by one module and by the gate; in SQL by five functions."""
 
 import re
 
@@ -11,14 +11,14 @@ WRITERS = {
     "outbox/settle/order.py": "the part of that statement, and of the sweeper, that promotes the next row",
     "cli/demo/sabotage.py": "destroys the guarantees on purpose, so that the proof of the demo fails",
 }
-FUNCTIONS = {"queue_call", "complete", "client_retry", "begin_inline", "begin_step"}
+FUNCTIONS = {"queue_call", "complete", "client_retry", "begin_inline", "begin_step", "approve"}
 
 
 def test_nothing_else_writes_the_record() -> None:
     assert {path for path, _ in texts(holding=INSERT)} == set(WRITERS)
 
 
-def test_only_accept_the_clients_retry_and_an_inline_call_write_it_in_sql() -> None:
+def test_only_accept_the_clients_retry_an_inline_call_and_an_approval_write_it_in_sql() -> None:
     sql = "".join(text for _, text in texts("migrations", suffixes=(".sql",)))
     functions = sql.split("CREATE FUNCTION idem.")[1:]
     assert {each.partition("(")[0] for each in functions if re.search(INSERT, each)} == FUNCTIONS

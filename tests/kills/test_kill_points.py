@@ -88,7 +88,9 @@ async def test_a_killed_worker_leaves_one_effect(spine: Spine, point: str, kind:
             spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
             intent = spine.accepted(f"k{run}", operation=f"pay.{kind}")
             killer.pid, killer.killed = 0, False
-            process = started(kill_worker.run, through(spine.url, database), f"http://127.0.0.1:{bank.port}")
+            bank_url = f"http://127.0.0.1:{bank.port}"
+            # The process ends when it is killed at its point, and not before: nothing may end the call sooner.
+            process = started(kill_worker.run, through(spine.url, database), bank_url, kill_worker.patient)
             killer.pid = process.pid or 0
             await asyncio.to_thread(process.join, 90)
             assert process.exitcode == -signal.SIGKILL, (point, kind, run, process.exitcode)

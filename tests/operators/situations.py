@@ -12,7 +12,7 @@ from flows import order
 from idem.outcomes import Succeeded
 
 Builder = Callable[[Desk, str], Awaitable[UUID]]
-Step = Callable[[Desk, UUID], Awaitable[object]]
+Change = Callable[[Desk, UUID], Awaitable[object]]
 TIMES = (
     ("outbox", "intent_id", ("available_at", "start_before", "status_since", "claimed_at", "claimed_until",
                              "started_at", "first_sent_at", "quiet_after")),
@@ -21,13 +21,13 @@ TIMES = (
 )  # fmt: skip
 
 
-def then(begin: Builder, *steps: Step) -> Builder:
+def then(begin: Builder, *changes: Change) -> Builder:
     """A situation that these steps make of another one."""
 
     async def build(desk: Desk, key: str) -> UUID:
         intent = await begin(desk, key)
-        for step in steps:
-            await step(desk, intent)
+        for change in changes:
+            await change(desk, intent)
         return intent
 
     return build
@@ -38,16 +38,16 @@ def sent(fault: str = "none", operation: str = "pay.keyed") -> Builder:
     return lambda desk, key: desk.spine.sent(key, operation=operation, faults=[fault], match={"method": "POST"})
 
 
-def past(sql: str) -> Step:
+def past(sql: str) -> Change:
     """Write past the guards: a state that takes hours, a crash or another caller to come to."""
     return lambda desk, intent: desk.spine.forced(sql, i=intent)
 
 
-def row(values: str, table: str = "outbox", column: str = "intent_id") -> Step:
+def row(values: str, table: str = "outbox", column: str = "intent_id") -> Change:
     return past(f"UPDATE idem.{table} SET {values} WHERE {column} = %(i)s")
 
 
-def passes(seconds: float) -> Step:
+def passes(seconds: float) -> Change:
     """Let time pass for one intent alone: the others of the test stay what they are."""
 
     async def move(desk: Desk, intent: UUID) -> None:
@@ -58,7 +58,7 @@ def passes(seconds: float) -> Step:
     return move
 
 
-def taken(until: str) -> Step:
+def taken(until: str) -> Change:
     """A reconciler has taken it, until then."""
     return row(
         "claim_token = gen_random_uuid(), claimed_by = 'reconciler-1', claimed_at = now(),"
@@ -66,12 +66,12 @@ def taken(until: str) -> Step:
     )
 
 
-def says(action: str, **options: bool) -> Step:
+def says(action: str, **options: bool) -> Change:
     """An operator's word."""
     return lambda desk, intent: desk.act(action, intent, **options)
 
 
-def is_now(state: str, status: str | None) -> Step:
+def is_now(state: str, status: str | None) -> Change:
     async def check(desk: Desk, intent: UUID) -> None:
         assert await desk.state(intent) == (state, status)
 
@@ -84,6 +84,11 @@ async def accepted(desk: Desk, key: str) -> UUID:
 
 async def accepted_keyless(desk: Desk, key: str) -> UUID:
     return desk.spine.accepted(key, operation="pay.keyless")
+
+
+async def asking(desk: Desk, key: str) -> UUID:
+    """A request that waits for a person, of an operation whose calls did not need it before."""
+    return desk.spine.accepted(key, operation="pay.asked")
 
 
 async def charged(desk: Desk, key: str) -> UUID:
@@ -156,6 +161,9 @@ BUILDERS: dict[str, Builder] = {
     "pending, proof": then(accepted, proof),
     "pending, on a word": then(UNKNOWN, says("redrive")),
     "waiting": then(accepted, row("status = 'waiting', ordering_group = 'g', ordering_key = 'o'")),
+    "approval": asking,
+    "approval, hint": then(asking, HINT),
+    "approval, proof": then(asking, proof),
     "unfrozen": then(accepted, UNRENDERED, row("status = 'unfrozen'")),
     "claimed, live": LIVE,
     "claimed, lease expired": then(LIVE, passes(7200)),
@@ -177,6 +185,7 @@ BUILDERS: dict[str, Builder] = {
     "completed": then(sent(), is_now("completed", None)),
     "held, refused as it is": REJECTED,
     "held, never sent": TOO_LATE,
+    "held, never approved": then(asking, passes(2 * 86400), sweep),
     "held, never rendered": then(TOO_LATE, UNRENDERED),
     "held, proven absent": ABSENT,
     "held, proven absent, key burned": then(ABSENT, BURNED),

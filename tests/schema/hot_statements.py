@@ -41,7 +41,7 @@ SMALL = frozenset({
     "SEE_ACCOUNT", "KNOWN_ACCOUNT", "SAME", "PROVIDERS", "DELETE_LANE_CHANGES", "GONE_HANDLERS",
 })  # fmt: skip
 """Statements that touch no hot table."""
-CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE", "FORGET_HANDLER"})
+CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE", "FORGET_HANDLER", "APPROVE"})
 """Calls of a function of the schema: what it does goes by primary keys, and is tested where it is defined."""
 WHOLE = frozenset({
     "HASTEN", "RAISE_QUIET", "AGES", "LIST", "QUARANTINED", "BELIEVE", "STILL_DOUBTED", "LEFT", "COUNT_KEYS",
@@ -155,6 +155,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "key_ttl": 86400.0, "patience": 3600.0, "replay_window": 0, "marks_start": False, "traceparent": None,
         "may_create": True, "refuse_after_expiry": False, "count": False, "plan": None, "served": None,
         "ordering_group": "pay", "ordering_key": "order 1", "refusal_holds": True,
+        "approval": None, "asked_by": None,
     }  # fmt: skip
     event = ids("SELECT id FROM idem.webhook_events WHERE fate = 'unmatched' ORDER BY id LIMIT 1")[0]
     hook = {"provider": "p0", "account": "a0", "event": "evt_110000", "type": "payment.succeeded",
@@ -293,7 +294,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "dead_letters.RESOLVE": {"letter": letter, "how": "discarded", "by": "anna", "note": "seen"},
         "confirmation.CALL": {"intent": intent}, "confirmation.OTHERS": {"intent": intent, "reference": "pay_1"},
         "locking.FACTS": {"id": row}, "locking.ROW_OF_INTENT": {"intent": intent},
-        "locking.STATE": {"intent": intent}, "actions.OPERATION": {"intent": intent},
+        "locking.STATE": {"intent": intent}, "approvals.OPERATION": {"intent": intent},
         "history.DELETE_ANSWERS": {"batch": BATCH, "age": 86400.0 * 200},
         "history.DELETE_DAEMONS": {"batch": BATCH, "age": 3600.0},
         "tokens.CREATE": {"digest": b"h" * 32, "tenant": "t1", "label": "l", "by": "anna"},

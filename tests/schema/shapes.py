@@ -87,7 +87,8 @@ def key_columns(state: KeyState | str) -> dict[str, Any]:
 def row_columns(status: OutboxStatus | str) -> dict[str, Any]:
     """The columns that the CHECKs want of an outbox row in this status."""
     claim = CLAIM if status == "claimed" else NO_CLAIM
-    return {"status": str(status), "first_sent_at": NOW if status == "claimed" else None} | claim
+    approval = {"approval": "wanted" if status == "approval" else None}
+    return {"status": str(status), "first_sent_at": NOW if status == "claimed" else None} | approval | claim
 
 
 def intent_columns(state: str) -> dict[str, Any]:

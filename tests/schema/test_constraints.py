@@ -13,6 +13,13 @@ OTHER = uuid.UUID(int=9)
 T, I, K, O, R = "installation", "intents", "idempotency_keys", "outbox", "requests"  # noqa: E741
 
 NO_ORDER = dict.fromkeys(("ordering_group", "ordering_key", "ordering_number"))
+NOT_QUEUED = {
+    "undecided": ("approval", "pending", "claimed"),
+    "wanted": ("unfrozen", "waiting", "pending", "claimed"),
+    "wanted_of_another": ("unfrozen", "waiting", "pending", "claimed"),
+    "given": ("approval",),
+    None: ("approval",),
+}
 ROW_TIMES = ("available_at", "start_before", "status_since", "quiet_after", "doubted_since", "scheduled_at")
 CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("installation_singleton_check", T, {"singleton": False}),
@@ -56,6 +63,10 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     *(("claim_is_whole", O, {"status": "claimed", **CLAIM, part: None}) for part in CLAIM if part != "claim_token"),
     *(("claim_only_where_it_may_be", O, {"status": s, **CLAIM}) for s in ("pending", "waiting", "unfrozen", "held")),
     *(("inline_rows_are_not_queued", O, {"status": s, "inline": True}) for s in ("pending", "waiting", "unfrozen")),
+    ("approval_is_known", O, {"approval": "perhaps"}),
+    *(("unapproved_row_is_not_queued", O, row_columns(s) | {"approval": a})
+      for a, statuses in NOT_QUEUED.items() for s in statuses),
+    ("inline_rows_need_no_approval", O, {"status": "held", "inline": True, "approval": "given"}),
     *(("queued_row_was_never_sent", O, {"status": s, "first_sent_at": NOW})
       for s in ("pending", "waiting", "unfrozen", "held")),
     *(("redrive_waits_in_held", O, row_columns(s) | {"redrive_at": NOW})

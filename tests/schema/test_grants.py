@@ -228,8 +228,8 @@ def test_a_library_that_accepts_needs_the_producers_rights_alone(installed: Inst
 HAS = Path(__file__).with_name("grants_has.sql").read_text()
 
 
-@pytest.mark.parametrize("kind", ["daemon", "producer", "sql"])
-@pytest.mark.parametrize("before", ["daemon", "producer", "sql", "everything"])
+@pytest.mark.parametrize("kind", ["daemon", "operator", "producer", "sql"])
+@pytest.mark.parametrize("before", ["daemon", "operator", "producer", "sql", "everything"])
 def test_a_grant_leaves_nothing_of_what_a_role_had_before(
     installed: Installed, seller: str, kind: Any, before: Any
 ) -> None:
@@ -275,7 +275,7 @@ def idem(*arguments: str, url: str | None = None) -> tuple[int, str, str]:
     return done.code, done.out, done.err
 
 
-@pytest.mark.parametrize("kind", ["daemon", "producer", "sql"])
+@pytest.mark.parametrize("kind", ["daemon", "operator", "producer", "sql"])
 def test_the_command_grants_and_prints_what_it_did(
     installed: Installed, seller: str, kind: str, tmp_path: Path
 ) -> None:
@@ -293,7 +293,7 @@ def test_the_command_grants_and_prints_what_it_did(
         found = look.execute("SELECT tenant FROM idem.producers WHERE role = %s ORDER BY tenant", [seller]).fetchall()
         assert found == [("acme",), ("globex",)]
         may = look.execute("SELECT has_table_privilege(%s, 'idem.outbox', 'DELETE')", [seller]).fetchone()
-        assert may == (kind == "daemon",)
+        assert may == (kind in ("daemon", "operator"),)
     data = json.loads(idem(seller, "--as", kind, *tenants, "--json", url=installed.url("owner"))[1])
     assert (data["role"], data["kind"], data["tenants"]) == (seller, kind, ["acme", "globex"])
     assert data["statements"] == [line.removesuffix(";") for line in printed[1].splitlines()]

@@ -14,6 +14,7 @@ from idem.outbox.domain.states import (
     BLOCKS_RETRY,
     KEY_TRANSITIONS,
     OUTBOX_TRANSITIONS,
+    QUEUED,
     KeyState,
     OutboxStatus,
     Reason,
@@ -47,8 +48,22 @@ def role(pristine: Any, who: str) -> str:
 
 
 def listed(transitions: Any, who: str) -> set[tuple[str | None, str | None]]:
-    """A daemon begins nothing: functions of the owner do."""
-    return {(source, target) for source, target in pairs(transitions) if who == "owner" or source is not None}
+    """A daemon begins nothing, and approves nothing: functions of the owner do."""
+    return {
+        (source, target)
+        for source, target in pairs(transitions)
+        if who == "owner" or not (source is None or (source == "approval" and target in QUEUED))
+    }
+
+
+def approvals(source: OutboxStatus, target: OutboxStatus) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The approval of a row before and after a change of its status, as the CHECKs and the change want it."""
+    if source is OutboxStatus.APPROVAL:
+        return {"approval": "wanted"}, {"approval": "given" if target in QUEUED | {"claimed"} else "wanted"}
+    if target is OutboxStatus.APPROVAL:
+        before = {"unfrozen": "undecided", "pending": None, "waiting": None, "claimed": None}
+        return {"approval": before.get(source, "wanted")}, {"approval": "wanted"}
+    return {}, {}
 
 
 Columns = Callable[[Any], dict[str, Any]]
@@ -62,8 +77,9 @@ def born(connection: Connection, role: str, table: str, states: Iterable[Any], c
 
 
 def moved(
-    connection: Connection, role: str, table: str, states: Iterable[Any], columns: Columns, leave: Callable[[], Any]
-) -> set[Any]:
+    connection: Connection, role: str, table: str, states: Iterable[Any], columns: Columns, leave: Callable[[], Any],
+    fit: Callable[[Any, Any], tuple[dict[str, Any], dict[str, Any]]] = lambda source, target: ({}, {}),
+) -> set[Any]:  # fmt: skip
     """Of every pair of states of this table those that go through, and the states out of which a row may leave."""
 
     def planted(state: Any, **more: Any) -> Callable[[], None]:
@@ -72,8 +88,9 @@ def moved(
 
     found = {(state, None) for state in states if refused(connection, role, planted(state), leave) is None}
     for source, target in permutations(states, 2):
-        change = partial(shapes.update, connection, table, **columns(target))
-        error = refused(connection, role, planted(source), change)
+        before, after = fit(source, target)
+        change = partial(shapes.update, connection, table, **columns(target) | after)
+        error = refused(connection, role, planted(source, **before), change)
         if (source, target) == (OutboxStatus.HELD, OutboxStatus.CLAIMED):
             # Only an inline row: a worker's claim of a row at rest would be a send that nobody asked for.
             assert f"idem refuses this UPDATE of {table}" in str(error)
@@ -106,7 +123,7 @@ def test_hazard_61_exactly_the_listed_outbox_transitions_succeed(rolled_back: Co
         shapes.update(rolled_back, "intents", **shapes.intent_columns("completed"))
 
     succeeded = born(rolled_back, role, "outbox", OutboxStatus, first)
-    succeeded |= moved(rolled_back, role, "outbox", OutboxStatus, shapes.row_columns, settle)
+    succeeded |= moved(rolled_back, role, "outbox", OutboxStatus, shapes.row_columns, settle, approvals)
     assert succeeded == listed(OUTBOX_TRANSITIONS, who)
 
 
@@ -192,7 +209,7 @@ def test_hazard_6_the_row_that_left_too_early_stops_the_commit(installed: Any) -
 def test_only_an_inline_row_is_born_claimed(rolled_back: Connection, status: OutboxStatus, inline: bool) -> None:
     shapes.plant(rolled_back, "intents")
     columns = shapes.row_columns(status) | {"inline": inline, "attempt": int(inline)}
-    may = (status in ("pending", "waiting", "unfrozen") and not inline) or (status == "claimed" and inline)
+    may = (status in ("approval", "pending", "waiting", "unfrozen") and not inline) or (status == "claimed" and inline)
     with nullcontext() if may else pytest.raises(psycopg.errors.CheckViolation):
         shapes.insert(rolled_back, "outbox", **columns)
 

@@ -82,7 +82,7 @@ async def test_a_hint_that_comes_while_somebody_decides_is_not_passed(hooks: Hoo
                     await hints.keep(other, uuid4(), row["id"], about)
                 terms = hooks.spine.catalogue.require("pay.keyed")
                 change = decide.redriven(held.row, Evidence("operator", "redriven"), terms)
-                await actions._write(connection, change, held)
+                await actions.write_decision(connection, change, held)
 
 
 async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hooks) -> None:

@@ -2,15 +2,17 @@
 
 CREATE TRIGGER outbox_row_begins_as_listed BEFORE INSERT ON idem.outbox FOR EACH ROW
     WHEN (NEW.status NOT IN ('approval', 'pending', 'waiting', 'unfrozen', 'claimed')
+              AND NOT (NEW.status = 'held' AND NEW.step > 1)
           OR (NEW.status = 'claimed') <> NEW.inline)
-    EXECUTE FUNCTION idem.refuse('an outbox row begins pending, waiting, unfrozen or approval, or claimed if it is inline');
+    EXECUTE FUNCTION idem.refuse('an outbox row begins pending, waiting, unfrozen or approval, claimed if it is inline, held '
+                                 'if it is a later step');
 CREATE TRIGGER outbox_row_begins_unsent BEFORE INSERT ON idem.outbox FOR EACH ROW
     WHEN (NEW.generation <> 1 OR NEW.attempt <> CASE WHEN NEW.inline THEN 1 ELSE 0 END
           OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent
           OR NEW.approval = 'given')
     EXECUTE FUNCTION idem.refuse('an outbox row begins with nothing sent');
 CREATE TRIGGER local_row_is_inline BEFORE INSERT ON idem.outbox FOR EACH ROW
-    WHEN (NEW.provider = 'local' AND NOT NEW.inline AND (NEW.step_name IS NULL OR NEW.status NOT IN ('approval', 'unfrozen', 'waiting')))
+    WHEN (NEW.provider = 'local' AND NOT NEW.inline AND (NEW.step_name IS NULL OR NEW.status NOT IN ('approval', 'held', 'unfrozen', 'waiting')))
     EXECUTE FUNCTION idem.refuse('an operation without a provider is completed by its caller: no worker may find it');
 
 -- Whose row a new one is, and that its intent is open: no second call is queued for what has its end.

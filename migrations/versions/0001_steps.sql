@@ -66,11 +66,11 @@ CREATE FUNCTION idem.step_ends(p_intent uuid) RETURNS jsonb LANGUAGE sql STABLE
 -- inserts rows of the outbox. What it calls is in the plan that accept wrote, and its key is the derived one. What lost
 -- commits may have done of the step before (p_doubted_since), they may have done of this one too. An approval is of the
 -- whole intent, so a step after one that was done without it (by lost commits, or by an operator's word) asks for it too.
--- What is undone needs none.
+-- What is undone needs none. p_held: it begins at rest, because only an operator may bring it to work.
 CREATE FUNCTION idem.begin_step(
     p_intent uuid, p_step integer, p_patience interval, p_traceparent text, p_source text, p_doubted_since timestamptz,
     p_ordering_group text, p_ordering_key text, p_ordering_number bigint, p_refusal_holds boolean,
-    p_approval text
+    p_approval text, p_held boolean
 ) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     row_id  uuid := idem.uuid7();
@@ -92,7 +92,7 @@ BEGIN
             HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
     END IF;
     asks := CASE WHEN s.undoes IS NULL AND p_approval <> 'given' THEN p_approval END;
-    begins := CASE WHEN asks IN ('wanted', 'wanted_of_another') THEN 'approval' ELSE 'unfrozen' END;
+    begins := CASE WHEN p_held THEN 'held' WHEN asks IN ('wanted', 'wanted_of_another') THEN 'approval' ELSE 'unfrozen' END;
     INSERT INTO idem.outbox (id, intent_id, step, step_name, status, status_since, available_at, start_before, operation,
                              provider, account, origin, provider_key, replay_window, marks_start, traceparent,
                              doubted_since, ordering_group, ordering_key, ordering_number, refusal_holds, approval)

@@ -1,6 +1,7 @@
 """An outbox row as a value. A claim, a lock, a look-up and a result have it as their `row`."""
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -64,6 +65,7 @@ class OutboxRow:
     redrives_itself: bool = False  # it is at rest and has a time for its automatic redrive
     scheduled_left: float | None = None  # until the schedule's next look-up, while one that was ordered comes before it
     key_used_anew: bool = False  # the client's key belongs to another intent by now
+    key_over: bool = False  # of a flow: its key has expired, so its client was told that nothing happened
     # Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the
     # provider has it.
     contradicted: bool = False
@@ -131,17 +133,24 @@ class StoredProof:
 
 
 _FIELDS: Final = frozenset(field.name for field in fields(OutboxRow))
+_OF_FLOW: Final = frozenset({"plan", "ends", "refusals"})
 
 
 def outbox_row(record: Any, **known: Any) -> OutboxRow:
     """The row in a record of the database, by the names of its columns. `known`: fields that no column gives."""
-    row = {name: value for name, value in record._asdict().items() if name in _FIELDS} | known
+    row: dict[str, Any] = {name: record[place] for place, name in _columns(record._fields)}
+    row |= known
     if row.get("step_name") is not None:
-        row |= {"plan": plans.plan(row["plan"]), "ends": plans.ends(row["ends"])}
-        row["refusals"] = tuple(row.get("refusals") or ())
-    else:
-        row = {name: value for name, value in row.items() if name not in ("ends", "refusals")}
-    return OutboxRow(**{**row, "status": OutboxStatus(row["status"]), "state": KeyState(row["state"])})
+        row |= {"plan": plans.plan(record.plan), "ends": plans.ends(record.ends)}
+        row["refusals"] = tuple(getattr(record, "refusals", None) or ())
+    row["status"], row["state"] = OutboxStatus(row["status"]), KeyState(row["state"])
+    return OutboxRow(**row)
+
+
+@cache
+def _columns(names: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+    # Once a statement, not once a row. What only a flow has is read for a flow alone.
+    return tuple((place, name) for place, name in enumerate(names) if name in _FIELDS - _OF_FLOW)
 
 
 def claimed_row(record: Any, *, token: UUID, **known: Any) -> OutboxRow:

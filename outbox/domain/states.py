@@ -109,6 +109,7 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(None, S.CLAIMED, ("accept",), "inline"),
     Transition(None, S.APPROVAL, ("accept",), "the operation wants an approval of this call"),
     Transition(None, S.APPROVAL, ("settle",), "an earlier step was done without the approval, and this one wants it"),
+    Transition(None, S.HELD, ("settle",), "an earlier step is proven done after its key had expired"),
     Transition(S.UNFROZEN, S.APPROVAL, ("worker",), "accepted by SQL, looked at, and wants an approval"),
     Transition(S.APPROVAL, S.PENDING, ("approve",), "frozen and free"),
     Transition(S.APPROVAL, S.WAITING, ("approve",), "blocked by its ordering key"),

@@ -119,7 +119,8 @@ def parameters(change: Change) -> dict[str, Any]:
     }
     answer = change.answer
     return {
-        **{name: getattr(change, name) for name in _AS_IT_IS},
+        # What a change does not say is not there: the statement reads that as NULL.
+        **{name: value for name in _AS_IT_IS if (value := getattr(change, name)) is not None},
         "id": str(change.row_id),
         "token": str(change.token) if change.token else None,
         "to_status": change.status,

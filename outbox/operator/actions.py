@@ -23,7 +23,7 @@ from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.operator import dead_letters, guards, locking
 from idem.outbox.operator.confirmation import Confirmed, said
 from idem.outbox.operator.snapshot import Snapshot
-from idem.outbox.settle import decide, key_rotation, proofs
+from idem.outbox.settle import decide, given_up, key_rotation, proofs
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.own_answers import CANCELLED
@@ -61,7 +61,7 @@ async def cancel(
         refuse(guards.against_cancel(found, sure=know_it_did_not_happen, client=source == "client"))
         terms = catalogue.cautious_of(found.row)
         evidence = dataclasses.replace(evidence_of("cancelled", by, reason, found), source=source)
-        return await write_decision(connection, decide.intent_cancelled(found.row, evidence, terms, CANCELLED), found)
+        return await write_decision(connection, given_up.cancelled(found.row, evidence, terms, CANCELLED), found)
 
 
 # What is known of the refusal that an operator decides about.
@@ -81,7 +81,7 @@ async def undo(
         refused = Refused(**row[0]) if row is not None and row[0] is not None else None
         terms = catalogue.cautious_of(found.row)
         evidence = evidence_of("undone", by, reason, found)
-        return await write_decision(connection, decide.undone(found.row, evidence, terms, refused), found)
+        return await write_decision(connection, given_up.undone(found.row, evidence, terms, refused), found)
 
 
 async def redrive(

@@ -19,7 +19,7 @@ from idem.outbox.observe import after_commit
 from idem.outbox.observe.after_commit import Moved
 from idem.outbox.operator import guards, locking
 from idem.outbox.operator.actions import Done, evidence_of, refuse, write_decision
-from idem.outbox.settle import decide
+from idem.outbox.settle import given_up
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.values.errors import OperatorRefused
 
@@ -86,7 +86,7 @@ async def reject(
         refuse(guards.against_reject(found, sure=know_it_did_not_happen))
         terms = catalogue.cautious_of(found.row)
         evidence = evidence_of("rejected", by, reason, found)
-        return await write_decision(connection, decide.intent_rejected(found.row, evidence, terms, answer), found)
+        return await write_decision(connection, given_up.rejected(found.row, evidence, terms, answer), found)
 
 
 OPERATION = "SELECT operation FROM idem.intents WHERE id = %(intent)s"

@@ -147,7 +147,8 @@ def against_redrive(snapshot: Snapshot, terms: Terms, *, sure: bool, new_key: bo
             pass
     if snapshot.inline:
         return "the caller's own code makes this call: only its own retry with the same key takes it up again"
-    if row.key_used_anew or snapshot.key_state in (None, "expired"):
+    # A flow that has done something rests with an expired key only because an operator is to decide about it.
+    if row.key_used_anew or (not row.ends and snapshot.key_state in (None, "expired")):
         return (
             "its key has expired, so the client may send it again as a new request: a redrive could make it happen "
             "twice. Cancel it, and let the client send it with a new key"

@@ -17,7 +17,6 @@ from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending
 from idem.outbox.domain.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
-from idem.outbox.settle import steps
 from idem.outbox.settle.endings import (
     RETRY_BASE,
     RETRY_CAP,
@@ -42,8 +41,9 @@ def report(
     row: OutboxRow, outcome: Outcome, seen: Seen, answer: Answer | None, terms: Terms, interim: Any = None
 ) -> Change:
     """The end of a claim, reported by its holder, when no stored proof speaks of the row."""
-    change = unchanged(row, Evidence(row.caller, "report", name(outcome), seen, reference_of(outcome)), terms)
-    change = dataclasses.replace(change, quiet_for=terms.contract.flight_limit, sweeps=0)
+    evidence = Evidence(row.caller, "report", name(outcome), seen, reference_of(outcome))
+    # Every call ends here, so the change is made once and not copied for each thing that it says.
+    change = unchanged(row, evidence, terms, alone=True, quiet_for=terms.contract.flight_limit, sweeps=0)
     match outcome:
         case Succeeded() | Refused() | Pending():
             return concluded(change, row, outcome, answer, interim, terms)
@@ -207,29 +207,6 @@ def with_dead_letter(row: OutboxRow, evidence: Evidence, terms: Terms, letter: D
     return dataclasses.replace(change, quiet_for=quiet, quiet_from="lease")
 
 
-def intent_cancelled(row: OutboxRow, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
-    """Completed with the operation's answer `cancelled`, so that a delayed duplicate cannot execute it."""
-    change = dataclasses.replace(unchanged(row, evidence, terms), alone=True)
-    if row.plan is not None:
-        return steps.cancelled(change, row, answer, terms)
-    return dataclasses.replace(
-        change, status=None, state=KeyState.COMPLETED, ended="cancelled", answer=answer, closes=CLOSED_BY_PROOF,
-        event="completed",
-    )  # fmt: skip
-
-
-def undone(row: OutboxRow, evidence: Evidence, terms: Terms, refused: Refused | None) -> Change:
-    """What a flow has done is undone: the compensations begin."""
-    return steps.undone(dataclasses.replace(unchanged(row, evidence, terms), alone=True), row, refused, terms)
-
-
-def intent_rejected(row: OutboxRow, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
-    """Completed with the operation's answer `rejected`: a person did not approve the call, and it is never made."""
-    change = intent_cancelled(row, evidence, terms, answer)
-    # What lost commits have done of a flow before is undone first: then it does not end here.
-    return change if change.ended is None else dataclasses.replace(change, ended="rejected")
-
-
 def database_changed(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
     """A queued row of a database that lost commits: it may have been sent by what was lost (hazards 5, 60).
 
@@ -246,7 +223,15 @@ def database_changed(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change
     return unknown(change, row, terms)
 
 
-def unchanged(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
+def unchanged(
+    row: OutboxRow,
+    evidence: Evidence,
+    terms: Terms,
+    *,
+    alone: bool = False,
+    quiet_for: float | None = None,
+    sweeps: int | None = None,
+) -> Change:
     """The change that writes the evidence and leaves state and status as they are."""
     return Change(
         row_id=row.id,
@@ -256,6 +241,9 @@ def unchanged(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:
         state=row.state,
         evidence=evidence,
         answer_ttl=terms.operation.answer_ttl,
+        alone=alone,
+        quiet_for=quiet_for,
+        sweeps=sweeps,
     )
 
 

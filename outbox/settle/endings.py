@@ -42,13 +42,12 @@ def concluded(
 
 def ended(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answer: Answer | None, terms: Terms) -> Change:
     """The call has its end: its intent too, or the next step of its flow begins."""
-    letters = (*change.letters, *_second_object(row, outcome))
+    letters = _second_object(row, outcome)
     if row.key_used_anew:
-        letters = (
-            *letters,
-            DeadLetter(Reason.CONFLICT, {"why": "the key expired and was used again", **about(outcome)}),
-        )
-    change = dataclasses.replace(change, letters=letters)
+        used = DeadLetter(Reason.CONFLICT, {"why": "the key expired and was used again", **about(outcome)})
+        letters = (*letters, used)
+    if letters:
+        change = dataclasses.replace(change, letters=(*change.letters, *letters))
     if row.plan is None:
         return completed(change, row, outcome, answer)
     return steps.ended(change, row, outcome, answer, terms)

@@ -105,12 +105,24 @@ WITH input AS MATERIALIZED (
            coalesce(m.result, '{{}}')
       FROM gone g JOIN matched m ON m.id = g.id WHERE m.step_end IS NOT NULL
     RETURNING intent_id
+), seen AS (
+    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, outcome, http_status,
+                               provider_reference, from_state, to_state, from_status, to_status, holder, claimed_at,
+                               claimed_until, details)
+    SELECT m.intent_id, m.id, m.step, m.attempt, m.token, m.source, m.kind, m.seen, m.http_status, m.reference,
+           m.from_state, m.to_state, m.from_status, m.to_status, m.claimed_by, m.claimed_at, m.claimed_until,
+           m.details
+      FROM matched m
+    RETURNING intent_id
 ), begun AS MATERIALIZED (
     SELECT e.intent_id, idem.begin_step(e.intent_id, m.next_step, make_interval(secs => m.next_patience), m.traceparent,
                                         m.source, m.doubted_since, g.ordering_group, g.ordering_key,
-                                        g.ordering_number, g.refusal_holds, g.approval) AS id
+                                        g.ordering_number, g.refusal_holds, g.approval,
+                                        m.to_state = 'failed_retryable') AS id
       FROM ended e JOIN matched m ON m.intent_id = e.intent_id JOIN gone g ON g.id = m.id
      WHERE m.next_step IS NOT NULL
+       -- Its evidence comes after that of the end.
+       AND (SELECT count(*) FROM seen) > 0
 ), {WAKES}, moved AS (
     UPDATE idem.outbox o
        SET status = m.to_status,
@@ -180,14 +192,6 @@ WITH input AS MATERIALIZED (
      WHERE k.tenant_id = m.tenant_id AND k.operation = m.operation AND k.idempotency_key = m.idempotency_key
        AND k.intent_id = m.intent_id AND k.state NOT IN ('completed', 'expired')
        AND (k.state <> m.key_state OR k.last_error_code IS DISTINCT FROM m.error_code)
-), seen AS (
-    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, outcome, http_status,
-                               provider_reference, from_state, to_state, from_status, to_status, holder, claimed_at,
-                               claimed_until, details)
-    SELECT m.intent_id, m.id, m.step, m.attempt, m.token, m.source, m.kind, m.seen, m.http_status, m.reference,
-           m.from_state, m.to_state, m.from_status, m.to_status, m.claimed_by, m.claimed_at, m.claimed_until,
-           m.details
-      FROM matched m
 ), quoted AS (
     INSERT INTO idem.provider_answers AS q (outbox_id, outcome, intent_id, attempt, http_status, message, body, at)
     SELECT m.id, coalesce(m.seen, m.kind), m.intent_id, m.attempt, m.http_status, m.message, m.body, m.at

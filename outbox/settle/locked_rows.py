@@ -75,6 +75,9 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
        EXISTS (SELECT FROM idem.idempotency_keys k
                 WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation
                   AND k.idempotency_key = n.idempotency_key AND k.intent_id <> n.id) AS key_used_anew,
+       o.step_name IS NOT NULL
+       AND NOT EXISTS (SELECT FROM idem.idempotency_keys k
+                        WHERE k.intent_id = n.id AND k.state <> 'expired') AS key_over,
        {contradiction("o")}
        OR (SELECT h.id FROM idem.proofs h WHERE h.outbox_id = o.id AND h.outcome = 'hint' LIMIT 1) IS NOT NULL
        AS contradicted,

@@ -48,8 +48,7 @@ class Report:
         """
         known = self.row if row is None else dataclasses.replace(self.row, doubted_for=row.doubted_for)
         change = decide.report(known, self.outcome, self.seen, self.answer, self.terms, self.interim)
-        letters = (*change.letters, self.letter) if self.letter else change.letters
-        return dataclasses.replace(change, alone=True, letters=letters)
+        return change if self.letter is None else dataclasses.replace(change, letters=(*change.letters, self.letter))
 
     def proof(self) -> StoredProof | None:
         """The report as a proof, if it is one."""

@@ -125,10 +125,17 @@ def _go_on(
             change, ends=(*row.ends, end), state=KeyState.COMPLETED, ended=_AS[said], answer=answer,
             event="corrected" if row.state is KeyState.FAILED_RETRYABLE else "completed",
         )  # fmt: skip
-    return dataclasses.replace(
+    change = dataclasses.replace(
         change, state=KeyState.IN_PROGRESS, next_step=then, next_patience=terms.operation.give_up_after,
         completes_key=answers, answer=answer if answers else None,
     )  # fmt: skip
+    at_rest = row.state is KeyState.FAILED_RETRYABLE
+    if row.key_over and at_rest and change.evidence.source != "operator":
+        # Its client was told that nothing happened, and may have sent it again: a person decides whether it goes on.
+        following = dataclasses.replace(row, step=then, step_name=row.plan.step(then).name, ends=(*row.ends, end))
+        letter = DeadLetter(Reason.PARTIAL, {**position(following), "why": "the key has expired"})
+        return dataclasses.replace(change, state=KeyState.FAILED_RETRYABLE, letters=(*change.letters, letter))
+    return change
 
 
 _AS: dict[StepOutcome, EndedAs] = {

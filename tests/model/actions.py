@@ -66,7 +66,8 @@ def client(world: World, state: State) -> Iterator[Next]:
             if "succeeded" not in intent.ends:
                 yield Action("client", "cancels", number, row.step), ended(world, state, number, "cancelled")
             elif world.operator and world.flows[number].undo:
-                yield Action("operator", "cancels", number, row.step), ended(world, state, number, "cancelled")
+                cancelled = ended(world, state, number, "cancelled", operator=True)
+                yield Action("operator", "cancels", number, row.step), cancelled
 
 
 def _cancellable(row: Row) -> bool:
@@ -359,19 +360,21 @@ def _rejected(world: World, state: State, number: int) -> State | None:
 def _decisions(world: World, state: State, number: int, row: Row) -> Iterator[Next]:
     intent = state.intents[number]
     if row.status == "held" and row.proof is None:
-        if row.attempt < world.sends and row.generation < 2:
+        over = intent.key == "expired" and intent.recovery_point == 0
+        if row.attempt < world.sends and row.generation < 2 and not over:
             yield Action("operator", "redrives", number, row.step), back(world, state, number)
         if "partial" in intent.letters:
             word = "refused" if row.burned else "cancelled"
             if row.step == SECOND and world.flows[number].undo:
                 yield (
                     Action("operator", "lets it compensate", number, row.step),
-                    ended(world, state, number, word, partial=False),
+                    ended(world, state, number, word, partial=False, operator=True),
                 )
             yield Action("operator", "resolves it as it is", number, row.step), _as_it_is(world, state, number, word)
     if row.status == "unknown" and not row.token and row.proof is None:
         spoken = state.change(number, word=True)
-        yield Action("operator", "says that it happened", number, row.step), ended(world, spoken, number, "succeeded")
+        said = ended(world, spoken, number, "succeeded", operator=True)
+        yield Action("operator", "says that it happened", number, row.step), said
         if row.quiet:
             yield Action("operator", "says that it did not", number, row.step), rests(spoken, number, "too_late")
     later = world.ordered and not waits(world, state) and number + 1 < len(state.intents)

@@ -150,6 +150,17 @@ def a_key_outlives_its_flow(world: World, before: State, action: Action, after: 
     return False
 
 
+def no_step_begins_behind_an_expired_key(world: World, before: State, action: Action, after: State) -> bool:
+    """What its client was told did not happen, and may have sent again, goes on by an operator's word alone."""
+    if action.who == "operator":
+        return False
+    for old, new in zip(before.intents, after.intents, strict=True):
+        rested = old.key == "expired" and old.state == "failed_retryable"
+        if rested and new.ends != old.ends and new.row is not None and new.row.status != "held":
+            return True
+    return False
+
+
 def an_open_intent_has_one_row(world: World, before: State, action: Action, after: State) -> bool:
     """An intent that is not complete has its open row (its own, until its key is over), a complete one has none."""
     for new in after.intents:
@@ -183,6 +194,7 @@ OF_RECORDS: tuple[Broken, ...] = (
     what_nobody_approved_is_not_sent,
     an_order_runs_one_at_a_time,
     a_key_outlives_its_flow,
+    no_step_begins_behind_an_expired_key,
     an_open_intent_has_one_row,
 )
 """What idem's own statements may break."""

@@ -28,4 +28,5 @@ class Mutant(Enum):
     CANCELLED_AND_NOT_UNDONE = (
         "the answer of a cancelled flow says that all was undone, although its compensation was not"
     )
+    GOES_ON_BEHIND_EXPIRY = "a late proof of a step whose key has expired begins the next one"
     SKIPPED_HEAD_HOLDS = "a refused head holds its followers although an operator let them pass before"

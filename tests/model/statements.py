@@ -83,11 +83,13 @@ def wake(world: World, state: State, *, by_sweeper: bool = False) -> State:
     return state
 
 
-def ended(world: World, state: State, number: int, outcome: str, *, partial: bool = True) -> State | None:
+def ended(
+    world: World, state: State, number: int, outcome: str, *, partial: bool = True, operator: bool = False
+) -> State | None:
     """The open step has its end: its row goes, its end and the recovery point are written, and the next step's row
     comes, or the intent is complete. None: the statement waits for the lock of the ordering key.
 
-    `partial` False: an operator has decided about the refusal already.
+    `operator`: it is an operator's word. `partial` False: one has decided about the refusal already.
     """
     intent, flow = state.intents[number], world.flows[number]
     row = intent.row
@@ -102,6 +104,10 @@ def ended(world: World, state: State, number: int, outcome: str, *, partial: boo
     if Mutant.NO_RECOVERY_POINT not in world.mutants:
         intent = intent._replace(recovery_point=row.step)
     if then != END:
+        if intent.key == "expired" and intent.state == "failed_retryable" and not operator:
+            letters = intent.letters | {"partial"}
+            if Mutant.GOES_ON_BEHIND_EXPIRY not in world.mutants:
+                return state.put(number, intent._replace(row=Row(then, "held"), letters=letters))
         if flow.completes == row.step and outcome == "succeeded":
             intent = answered(intent, "succeeded")
         waits = "in_progress" if intent.key in ("unknown", "failed_retryable") else intent.key

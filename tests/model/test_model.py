@@ -31,6 +31,7 @@ CAUGHT = {
     Mutant.SKIPPED_HEAD_HOLDS: ("order, a refused head holds", "an_order_runs_one_at_a_time"),
     Mutant.ABSENT_AT_ONCE: ("flow, compensated", "an_end_is_true"),
     Mutant.REPORT_WITHOUT_TOKEN: ("flow, compensated", "nothing_happens_behind_an_end"),
+    Mutant.GOES_ON_BEHIND_EXPIRY: ("flow, compensated", "no_step_begins_behind_an_expired_key"),
     Mutant.SILENT_REST: ("flow, the refusal is its end", LIVENESS),
 }
 """Each planted fault, the world in which it is planted, and the rule that it breaks."""

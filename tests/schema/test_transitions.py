@@ -116,13 +116,16 @@ def test_hazard_61_exactly_the_listed_key_transitions_succeed(rolled_back: Conne
 def test_hazard_61_exactly_the_listed_outbox_transitions_succeed(rolled_back: Connection, role: str, who: str) -> None:
     def first(status: OutboxStatus) -> dict[str, Any]:
         inline = status is OutboxStatus.CLAIMED
-        return shapes.row_columns(status) | {"inline": inline, "attempt": int(inline)}
+        # A later step alone begins at rest.
+        later = {"step": 2, "step_name": "ship"} if status is OutboxStatus.HELD else {}
+        return shapes.row_columns(status) | {"inline": inline, "attempt": int(inline)} | later
 
     def settle() -> None:
         rolled_back.execute("DELETE FROM idem.outbox")
         shapes.update(rolled_back, "intents", **shapes.intent_columns("completed"))
 
     succeeded = born(rolled_back, role, "outbox", OutboxStatus, first)
+    assert not born(rolled_back, role, "outbox", [OutboxStatus.HELD], shapes.row_columns)
     succeeded |= moved(rolled_back, role, "outbox", OutboxStatus, shapes.row_columns, settle, approvals)
     assert succeeded == listed(OUTBOX_TRANSITIONS, who)
 

@@ -25,7 +25,7 @@ DAEMON: Mapping[str, Sequence[str]] = {
     # begin_inline): no role inserts what no accept has decided. All but what an intent is about: its scope, its
     # params, its provider and account.
     "SELECT, UPDATE (state, outcome, recovery_point, version, provider_reference, label, result, interim, object_end, "
-    "requested_at, settled_at, sent_as)": ("intents",),
+    "requested_at, settled_at, sent_as, approval)": ("intents",),
     "SELECT, UPDATE, DELETE": ("idempotency_keys", "outbox"),
     # Retention locks the rows that it deletes, and a row lock needs the right to UPDATE some column: the triggers
     # refuse every UPDATE of these three tables, this one too.

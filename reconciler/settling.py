@@ -61,7 +61,7 @@ async def settle(
         row = held.row
         if row.token != claim.row.token or row.attempt != attempt:
             return None
-        if proof is not None and found is not None and steps.is_old_refusal(row, proof.proof, evidence):
+        if proof is not None and found is not None and steps.is_old_refusal(row, proof):
             change = verdict.after_lookup(row, CouldNotAsk(), evidence, terms, sent=found.sent)
             return verdict.explained(verdict.answered(change, row, terms), "it shows the refusal of an earlier send")
         if proof is not None:

@@ -34,7 +34,7 @@ async def end_doubted(
         row = found.row
         terms = catalogue.cautious_of(row)
         left = replay_window.time_left(row, terms)
-        if row.status not in NOT_SENT_YET or left is None or left > 0:
+        if row.is_local_step or row.status not in NOT_SENT_YET or left is None or left > 0:
             return None
         why = "lost commits may have sent it, and the provider may no longer remember its key"
         evidence = Evidence("sweeper", "database_changed", details={"why": why, "by": "daemon"})

@@ -217,6 +217,9 @@ def against(row: RecordDict, catalogue: Catalogue) -> str | None:
         if row["step_name"] is None:
             return f"operation {row['operation']} has steps here, and they were accepted as one call"
         return f"operation {row['operation']} has no step {row['step_name']} here"
+    if (row["provider"] == LOCAL) != called.is_local_step:
+        kind = "a function" if called.is_local_step else "a call"
+        return f"step {row['step_name']} of operation {row['operation']} is {kind} here"
     lane = lane_scopes(catalogue).get((row["provider"], row["account"]))
     if row["provider"] != LOCAL and (lane is None or called.call not in lane[1]):
         step = "" if row["step_name"] is None else f"step {row['step_name']} of "

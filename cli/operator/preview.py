@@ -116,15 +116,23 @@ def _of_row(intent: dict[str, Any], held: Snapshot, catalogue: Catalogue | None,
 
 def _completing(held: Snapshot) -> str:
     row = held.row
-    if row.plan is None or row.plan.after(row.step, "succeeded") == "end":
-        return "stores the final answer of this key permanently; sends nothing again; runs the handlers"
-    then = row.plan.after(row.step, "succeeded")
-    assert isinstance(then, int)
-    return (
-        f"records that step {row.step_name} has its end: after a success the flow goes on with step "
-        f"{row.plan.step(then).name} (give the values that it uses with --field), after --outcome refused as its "
-        "on_refusal says; where that says operator, the flow ends here, and the refusal is the answer"
-    )
+    answer = "stores the final answer of this key permanently; sends nothing again; runs the handlers"
+    if row.plan is None:
+        return answer
+    plan, step = row.plan, row.step_name
+    match plan.after(row.step, "succeeded"):
+        case int() as following:
+            succeeded = f"goes on with step {plan.step(following).name} (give the values that it uses with --field)"
+        case _:
+            succeeded = f"the flow ends: it {answer}"
+    match plan.after(row.step, "refused"):
+        case int() as undo:
+            refused = f"undoes what is done, beginning with {plan.step(undo).name}"
+        case _ if row.undoes is not None:
+            refused = f"goes on without it, and what step {plan.step(row.undoes).name} did stays done"
+        case _:
+            refused = "the flow ends with this refusal as its answer, and what is done stays done"
+    return f"records how step {step} ended. It happened: {succeeded}. --outcome refused: {refused}"
 
 
 def _undoing(held: Snapshot) -> str:
@@ -152,7 +160,7 @@ def _redrive(held: Snapshot, terms: Terms, catalogue: Catalogue | None, *, sure:
     elif why_not is None and not terms.known:
         why_not = (
             f"operation {row.operation} is not in this configuration. Use the idem.toml with which the intent "
-            "was accepted"
+            "was accepted; if it is defined in Python, name its module with --app"
         )
     command = NEW_KEY if new_key else REDRIVE
     if why_not is not None:

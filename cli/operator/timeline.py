@@ -105,7 +105,7 @@ def _show_steps(steps: list[dict[str, Any]]) -> None:
     table(
         ["step", "", "outcome", "reference", "ended", "calls", "undoes"],
         [
-            [step["name"], step["state"], step["outcome"], step["provider_reference"], step["ended_at"],
+            [step["name"], step["state"], _outcome(step), step["provider_reference"], step["ended_at"],
              f"{step['provider']}/{step['account']}" if step["provider"] else step["kind"], step["undoes"]]
             for step in steps
         ],
@@ -116,6 +116,12 @@ def _show_steps(steps: list[dict[str, Any]]) -> None:
         if step["then"] is not None:
             said = ", ".join(f"if {how}: {FOLLOWS.get(then, then)}" for how, then in step["then"].items())
             labelled(f"then, after {text(step['name'])}  ", text(said))
+
+
+def _outcome(step: dict[str, Any]) -> str | None:
+    """How a step ended; of a refusal also why."""
+    why = step["provider_status"] if step["outcome"] == "refused" else None
+    return step["outcome"] if why is None else f"{step['outcome']} ({why})"
 
 
 FOLLOWS = {"end": "the end", "partial": "an operator decides"}

@@ -8,7 +8,7 @@
 CREATE FUNCTION idem.accept_key(
     p_new text, p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
     p_provider text, p_account text, p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean,
-    p_may_create boolean, p_plan jsonb DEFAULT NULL, p_asked_by text DEFAULT NULL
+    p_may_create boolean, p_plan jsonb DEFAULT NULL, p_approval text DEFAULT NULL, p_asked_by text DEFAULT NULL
 ) RETURNS idem.decision
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -66,10 +66,10 @@ BEGIN
             ON CONFLICT DO NOTHING RETURNING i.expires_at
         ), wanted AS (
             INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, plan,
-                                      asked_by, requested_at)
+                                      approval, asked_by, requested_at)
             SELECT intent, p_tenant, p_operation, p_key, CASE WHEN p_plan IS NULL THEN p_provider END,
                    CASE WHEN p_plan IS NULL THEN p_account END, p_label, p_params, p_plan,
-                   p_asked_by, statement_timestamp() FROM key WHERE p_new <> 'reserved'
+                   p_approval, p_asked_by, statement_timestamp() FROM key WHERE p_new <> 'reserved'
         )
         SELECT key.expires_at INTO d.expires_at FROM key;
         IF FOUND THEN
@@ -265,7 +265,7 @@ CREATE FUNCTION idem.accept_under_key(
 DECLARE
     d  idem.decision := idem.accept_key(
            'accepted', p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account,
-           p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create, p_plan, p_asked_by);
+           p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create, p_plan, p_approval, p_asked_by);
 BEGIN
     IF d.decision = 'accepted' THEN
         d.status := idem.queue_call(d.intent_id, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method,

@@ -59,7 +59,7 @@ BEGIN
            -- It may have waited until the end of its time: the call has its time from now on.
            start_before = greatest(start_before, statement_timestamp() + p_patience)
      WHERE id = o.id;
-    UPDATE idem.intents SET version = version + 1 WHERE id = p_intent;
+    UPDATE idem.intents SET version = version + 1, approval = 'given' WHERE id = p_intent;
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_state, to_state, from_status,
                                to_status, details)
     VALUES (p_intent, o.id, o.step, o.attempt, 'operator', 'approved', n.state, n.state, 'approval', goes,

@@ -144,6 +144,12 @@ CREATE TRIGGER intent_keeps_its_identity BEFORE UPDATE ON idem.intents FOR EACH 
           (NEW.id, NEW.tenant_id, NEW.operation, NEW.idempotency_key, NEW.provider, NEW.account, NEW.asked_by, NEW.created_at))
     EXECUTE FUNCTION idem.refuse_unless_owner('an intent keeps its scope, its provider, its account and who asked');
 
+-- As of its row: a worker decides about what is undecided, and once.
+CREATE TRIGGER intent_is_approved_by_its_function BEFORE UPDATE ON idem.intents FOR EACH ROW
+    WHEN (OLD.approval IS DISTINCT FROM NEW.approval
+          AND (coalesce(OLD.approval, '') <> 'undecided' OR coalesce(NEW.approval, '') = 'given'))
+    EXECUTE FUNCTION idem.refuse_unless_owner('only idem.approve approves a call: an operator uses idem intents approve');
+
 -- What the provider says later of the object is in object_end alone.
 CREATE TRIGGER completed_intent_stays BEFORE UPDATE ON idem.intents FOR EACH ROW
     WHEN (OLD.state = 'completed' AND

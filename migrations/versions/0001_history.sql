@@ -37,7 +37,7 @@ CREATE TABLE idem.events (
     payload        jsonb       NOT NULL,
     created_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
     PRIMARY KEY (aggregateid, number),
-    CONSTRAINT event_type_is_known CHECK (type IN ('step', 'completed', 'rested', 'corrected', 'later_fact'))
+    CONSTRAINT event_type_is_known CHECK (type IN ('step', 'completed', 'rested', 'partial', 'corrected', 'later_fact'))
 );
 
 CREATE TABLE idem.dead_letters (

@@ -19,6 +19,8 @@ CREATE TABLE idem.intents (
     -- Of a call that may need an approval: who asked for it, as far as that is known. The label of the token, the name that
     -- the application gives, or the role that accepted by SQL.
     asked_by            text,
+    -- Whether a person must approve it, as in idem.outbox: of the whole intent, so each step of a flow begins with it.
+    approval            text        COLLATE "C",
     params              jsonb       NOT NULL,
     -- Of a flow: all its steps, as they were when it was accepted (outbox/domain/plan.py). NULL: one call alone.
     plan                jsonb,
@@ -33,6 +35,7 @@ CREATE TABLE idem.intents (
     -- As whom the call was sent that completed it (outbox.sent_as): what is found of it now shows that the same account
     -- answers.
     sent_as             bigint,
+    CONSTRAINT intent_approval_is_known CHECK (approval IN ('undecided', 'wanted', 'wanted_of_another', 'given')),
     CONSTRAINT flow_has_no_call_of_its_own CHECK (plan IS NULL OR num_nonnulls(provider, account, provider_reference) = 0),
     CONSTRAINT only_a_flow_has_a_recovery_point
         CHECK (recovery_point BETWEEN 0 AND coalesce(jsonb_array_length(plan), 0)),

@@ -146,9 +146,9 @@ CREATE INDEX outbox_without_place ON idem.outbox (status_since, id)
 CREATE INDEX outbox_waiting_longest ON idem.outbox (status_since) WHERE status = 'waiting';
 CREATE INDEX outbox_approval ON idem.outbox (status_since, id) WHERE status = 'approval';
 CREATE INDEX outbox_held ON idem.outbox (status_since, id) WHERE status = 'held';
-CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
+CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen' AND provider <> 'local';
 
--- Rows of local steps, which a worker that knows the function takes by its step.
+-- Rows of local steps, which a worker that knows the function takes by its step: the renderer of calls reads none.
 CREATE INDEX outbox_local_steps ON idem.outbox (operation, step_name, available_at)
     WHERE status = 'unfrozen' AND provider = 'local';
 -- Of flows, whose intents have no reference of their own: which open step an event is about; and the open steps by name,
@@ -163,7 +163,8 @@ CREATE INDEX outbox_due_by_tenant ON idem.outbox (provider, account, tenant_id, 
     WHERE status || '' = 'pending';
 
 -- The same for rows that wait to be rendered, of which a worker takes a few at a time.
-CREATE INDEX outbox_unfrozen_by_tenant ON idem.outbox (tenant_id, available_at, id) WHERE status || '' = 'unfrozen';
+CREATE INDEX outbox_unfrozen_by_tenant ON idem.outbox (tenant_id, available_at, id)
+    WHERE status || '' = 'unfrozen' AND provider <> 'local';
 
 -- Rows that the database may have forgotten a send of, and that recovery has still to doubt: no daemon claims, settles
 -- or takes up a row that is listed here. No foreign key, because to list a row must lock none.

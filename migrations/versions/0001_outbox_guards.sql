@@ -3,6 +3,7 @@
 CREATE TRIGGER outbox_row_begins_as_listed BEFORE INSERT ON idem.outbox FOR EACH ROW
     WHEN (NEW.status NOT IN ('approval', 'pending', 'waiting', 'unfrozen', 'claimed')
               AND NOT (NEW.status = 'held' AND NEW.step > 1)
+          OR NEW.status = 'unfrozen' AND NEW.ordering_key IS NOT NULL AND NEW.ordering_number IS NULL
           OR (NEW.status = 'claimed') <> NEW.inline)
     EXECUTE FUNCTION idem.refuse('an outbox row begins pending, waiting, unfrozen or approval, claimed if it is inline, held '
                                  'if it is a later step');
@@ -92,13 +93,13 @@ CREATE TRIGGER quiet_time_is_never_lowered BEFORE UPDATE ON idem.outbox FOR EACH
     WHEN (OLD.quiet_after IS NOT NULL AND (NEW.quiet_after IS NULL OR NEW.quiet_after < OLD.quiet_after))
     EXECUTE FUNCTION idem.refuse('quiet_after is only raised');
 
--- The next generation is for a row at rest, or for one that is rendered anew because its key is burned, when nothing sent
--- under the old key can act any more; and its key is the derived one (outbox/settle/key_rotation.py).
+-- The next generation is for a row that is rendered anew because its key is burned, when nothing sent under the old key
+-- can act any more; and its key is the derived one (outbox/settle/key_rotation.py).
 CREATE FUNCTION idem.refuse_other_generation() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER')
        OR NEW.generation = OLD.generation + 1 AND NEW.status = OLD.status
-          AND (OLD.status = 'held' OR OLD.status = 'unfrozen' AND OLD.key_burned)
+          AND OLD.status = 'unfrozen' AND OLD.key_burned
           AND coalesce(OLD.quiet_after <= statement_timestamp(), true)
           AND NEW.provider_key = (
               SELECT idem.provider_key(s.secret, n.tenant_id, n.operation, n.idempotency_key, NEW.step, NEW.generation)
@@ -110,8 +111,8 @@ BEGIN
         ERRCODE = 'check_violation',
         MESSAGE = format('idem refuses this UPDATE of outbox row %s: it gets no provider key of generation %s', NEW.id,
                          NEW.generation),
-        DETAIL  = 'The next provider key is the derived one, for a row at rest or a row whose key is burned, after '
-                  'quiet_after.',
+        DETAIL  = 'The next provider key is the derived one, for a row that is rendered anew because its key is burned, '
+                  'after quiet_after.',
         HINT    = 'An operator uses: idem dlq redrive --new-provider-key.';
 END $$;
 CREATE TRIGGER next_generation_is_in_order BEFORE UPDATE ON idem.outbox FOR EACH ROW
@@ -142,8 +143,7 @@ CREATE TRIGGER outbox_is_never_truncated BEFORE TRUNCATE ON idem.outbox
 CREATE TRIGGER requests_are_written_once BEFORE UPDATE ON idem.requests FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('a frozen request is written once');
 
--- A role writes the request of a row that is rendered now, or the next one of a row at rest. The primary key keeps what
--- is frozen already.
+-- A role writes the request of a row that is rendered now. The primary key keeps what is frozen already.
 CREATE FUNCTION idem.refuse_other_request() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER')
@@ -151,22 +151,15 @@ BEGIN
            SELECT FROM idem.outbox o
             WHERE o.id = NEW.outbox_id
               AND (o.intent_id, o.step, o.provider, o.account) = (NEW.intent_id, NEW.step, NEW.provider, NEW.account)
-              AND CASE
-                  WHEN NEW.generation = o.generation
-                      THEN o.status IN ('unfrozen', 'approval', 'pending') AND NEW.provider_key = o.provider_key
-                  WHEN NEW.generation = o.generation + 1 AND o.status = 'held'
-                      THEN NEW.provider_key = (
-                          SELECT idem.provider_key(s.secret, n.tenant_id, n.operation, n.idempotency_key, o.step,
-                                                   NEW.generation)
-                            FROM idem.intents n CROSS JOIN idem.installation s WHERE n.id = o.intent_id)
-                  END)
+              AND (o.generation, o.provider_key) = (NEW.generation, NEW.provider_key)
+              AND o.status IN ('unfrozen', 'approval', 'pending'))
     THEN
         RETURN NEW;
     END IF;
     RAISE EXCEPTION USING
         ERRCODE = 'check_violation',
         MESSAGE = format('idem refuses this INSERT of requests: generation %s of row %s', NEW.generation, NEW.outbox_id),
-        DETAIL  = 'A request is frozen for a row that is rendered now, or under the next provider key of a row at rest.',
+        DETAIL  = 'A request is frozen for a row that is rendered now, under its provider key.',
         HINT    = 'An operator uses: idem dlq redrive --new-provider-key.';
 END $$;
 CREATE TRIGGER request_is_in_order BEFORE INSERT ON idem.requests FOR EACH ROW

@@ -234,7 +234,7 @@ BEGIN
     d := idem.accept_key('accepted', p_tenant, p_operation, key, print, params, NULL,
                          CASE WHEN known.kind = 'provider' THEN known.provider END, known.account,
                          make_interval(secs => known.key_ttl), patience, known.refuse_after_expiry, stored IS NULL,
-                         known.plan, session_user);
+                         known.plan, 'undecided', session_user);
     IF d.decision = 'failed_retryable' THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('intent %s is at rest: it is proven that nothing happened, and no worker would make its call, '

@@ -64,13 +64,14 @@ CREATE FUNCTION idem.step_ends(p_intent uuid) RETURNS jsonb LANGUAGE sql STABLE
 
 -- The row of an intent's next step, in the statement that records the end of the one before: as the owner, because no role
 -- inserts rows of the outbox. What it calls is in the plan that accept wrote, and its key is the derived one. What lost
--- commits may have done of the step before (p_doubted_since), they may have done of this one too. An approval is of the
--- whole intent, so a step after one that was done without it (by lost commits, or by an operator's word) asks for it too.
--- What is undone needs none. p_held: it begins at rest, because only an operator may bring it to work.
+-- commits may have done of the step before (p_doubted_since), they may have done of this one too. Its place in the order
+-- is that of the row before; where that was taken out, it waits for a new one. An approval is of the whole intent, so a
+-- step after one that was done without it (by lost commits, or by an operator's word) asks for it too; what is undone
+-- needs none. p_held: it begins at rest, because only an operator may bring it to work.
 CREATE FUNCTION idem.begin_step(
     p_intent uuid, p_step integer, p_patience interval, p_traceparent text, p_source text, p_doubted_since timestamptz,
     p_ordering_group text, p_ordering_key text, p_ordering_number bigint, p_refusal_holds boolean,
-    p_approval text, p_held boolean
+    p_held boolean
 ) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     row_id  uuid := idem.uuid7();
@@ -91,8 +92,9 @@ BEGIN
             DETAIL  = 'A step of its plan begins when an earlier one has ended, and once.',
             HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
     END IF;
-    asks := CASE WHEN s.undoes IS NULL AND p_approval <> 'given' THEN p_approval END;
-    begins := CASE WHEN p_held THEN 'held' WHEN asks IN ('wanted', 'wanted_of_another') THEN 'approval' ELSE 'unfrozen' END;
+    asks := CASE WHEN s.undoes IS NULL AND n.approval <> 'given' THEN n.approval END;
+    begins := CASE WHEN p_held THEN 'held' WHEN asks IN ('wanted', 'wanted_of_another') THEN 'approval'
+                   WHEN p_ordering_key IS NOT NULL AND p_ordering_number IS NULL THEN 'waiting' ELSE 'unfrozen' END;
     INSERT INTO idem.outbox (id, intent_id, step, step_name, status, status_since, available_at, start_before, operation,
                              provider, account, origin, provider_key, replay_window, marks_start, traceparent,
                              doubted_since, ordering_group, ordering_key, ordering_number, refusal_holds, approval)

@@ -88,8 +88,10 @@ def answer(asked: AnswerContext, decision: Status | decisions.Limited, *, repeat
             )  # fmt: skip
         case AtRest(intent):
             raise _problem(
-                asked, "not_executed", "Nothing happened at the provider; this is proven. Send the same request again "
-                                       "with the same key to run it.", intent, SOON,
+                asked, "not_executed",
+                OPEN_STEP.format(intent=intent) if asked.operation.steps else
+                "Nothing happened at the provider; this is proven. Send the same request again with the same key to "
+                "run it.", intent, SOON,
             )  # fmt: skip
         case decisions.Mismatch(intent, stored):
             anothers = fingerprints.is_anothers(stored, asked.caller)
@@ -107,6 +109,13 @@ def answer(asked: AnswerContext, decision: Status | decisions.Limited, *, repeat
             raise AssertionError("whoever set the limit knows when it ends")
         case _ as unlisted:
             assert_never(unlisted)
+
+
+OPEN_STEP: Final = (
+    "The open step was not executed; this is proven. A step that GET /v1/intents/{intent} shows as succeeded is done: "
+    "a new key would do it again. Send the same request again with the same key to go on."
+)
+"""Of an operation of several steps, which may have done the first ones."""
 
 
 def accepted(asked: AnswerContext, intent: UUID, status: str, wait: float, interim: Any = None) -> Answer:
@@ -141,9 +150,9 @@ def _wait(status: str, wait: float) -> float:
 def unserved(intent: UUID) -> ProblemError:
     """The problem for a key at rest whose call no worker would make now."""
     return ProblemError(
-        "not_executed", "Nothing happened at the provider; this is proven. No worker makes this call now, because its "
-                        "operation is not configured as it was. Once it is, the same request with the same key runs "
-                        "it.", intent=intent,
+        "not_executed", "Its call was not executed; this is proven. No worker makes it now, because its operation is "
+                        "not configured as it was. Once it is, the same request with the same key runs it. What GET "
+                        f"/v1/intents/{intent} shows as done stays done.", intent=intent,
         retry_after=OPERATORS_TIME,
     )  # fmt: skip
 

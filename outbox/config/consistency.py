@@ -8,7 +8,7 @@ from idem.outbox.config.call_settings import CallSettings
 from idem.outbox.config.findings import Findings
 from idem.outbox.config.flow_settings import FlowSettings
 from idem.outbox.config.operation_settings import OperationTable
-from idem.outbox.config.place_checks import check_params, check_places, check_steps
+from idem.outbox.config.place_checks import check_params, check_places, check_pointers, check_steps
 from idem.outbox.config.provider_checks import (
     check_accounts,
     check_asking,
@@ -82,6 +82,7 @@ def check_operation(
     file, the broken ones too."""
     loc = ("operations", name)
     check_params(findings, loc, settings.params)
+    check_pointers(findings, loc, settings)
     if isinstance(settings, FlowSettings):
         check_steps(findings, loc, settings, providers)
     interim = None if settings.answer.interim is None or _is_told(settings, providers) else (*loc, "answer", "interim")

@@ -181,6 +181,13 @@ class OperationTable(Section):
     answer: AnswerSettings = AnswerSettings()
     """What the client is told at the end."""
 
+    @field_validator("approve", mode="before")
+    @classmethod
+    def _is_a_rule(cls, value: Any) -> Any:
+        if value is not None and value != "always" and not (isinstance(value, dict) and set(value) == {"at", "above"}):
+            raise ValueError('it must be "always", or a table like { at = "/amount", above = 100000 }')
+        return value
+
     @property
     def calls(self) -> list[tuple[SettingPath, CallSettings]]:
         """Its calls, each with the path of its settings below the operation's; of a flow in the order of a plan."""

@@ -7,6 +7,7 @@ from idem.outbox.config import flow_checks
 from idem.outbox.config.call_settings import CallSettings
 from idem.outbox.config.findings import Findings
 from idem.outbox.config.flow_settings import FlowSettings, StepSettings, UndoSettings
+from idem.outbox.config.operation_settings import ApproveRule, OperationTable
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.source import SettingPath
 from idem.outbox.providers.template import OURS, Template
@@ -55,6 +56,19 @@ def _check_param(findings: Findings, at: SettingPath, said: str, first: str, par
     properties = params.get("properties")
     if isinstance(properties, dict) and first not in properties and params.get("additionalProperties") is False:
         findings.error(at, f"{said} is not a param of the schema", nearest(first, [str(known) for known in properties]))
+
+
+def check_pointers(findings: Findings, loc: SettingPath, settings: OperationTable) -> None:
+    """Pointers of an operation to params that the schema does not have."""
+    approve = settings.approve if isinstance(settings.approve, ApproveRule) else None
+    said = {
+        ("ordering_key",): settings.ordering_key,
+        ("approve", "at"): None if approve is None else approve.at,
+    }
+    for at, pointer in said.items():
+        tokens = () if pointer is None else json_pointer.parse(pointer)
+        if tokens:
+            _check_param(findings, (*loc, *at), str(pointer), str(tokens[0]), settings.params)
 
 
 def check_steps(

@@ -203,7 +203,12 @@ class OperationSpec:
     @property
     def local_steps(self) -> Iterator["OperationSpec"]:
         """The steps of a flow that call no provider, each as an operation."""
-        yield from (each for each in self.steps if each.step is not None and each.step.kind == "local")
+        yield from (each for each in self.steps if each.is_local_step)
+
+    @property
+    def is_local_step(self) -> bool:
+        """Whether it is a step that calls no provider."""
+        return self.step is not None and self.step.kind == "local"
 
     def at(self, step: str | None) -> "OperationSpec | None":
         """The operation of a row: the step of this name of a flow, or (None) the operation of one call. None: this

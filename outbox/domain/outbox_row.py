@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from idem.outbox.domain import plan as plans
+from idem.outbox.domain.contract import LOCAL
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Proof
 from idem.outbox.domain.plan import FlowPlan, StepEnd
@@ -42,7 +43,10 @@ class OutboxRow:
     step_name: str | None = None  # of a flow; None: the operation has one call
     plan: FlowPlan | None = None  # of a flow: all its steps
     ends: tuple[StepEnd, ...] = ()  # of a flow: the steps that have ended
-    refusals: tuple[str | None, ...] = ()  # of a flow: the references of refusals that an operator has decided about
+    # Of a flow: the references of the refusals of the open step that opened a dead letter, and the newest attempt that
+    # was refused so; 0: none.
+    refusals: tuple[str, ...] = ()
+    refused_attempt: int = 0
     refused_there: bool = False  # of a flow: the provider has refused the open step, and an operator is to decide
     version: int = 1  # of the intent
     redrives: int = 0  # automatic redrives in the intent's life
@@ -100,6 +104,11 @@ class OutboxRow:
     def call(self) -> str:
         """The name of the call that it makes: its operation's, with the step's where it is one of a flow."""
         return self.operation if self.step_name is None else f"{self.operation} {self.step_name}"
+
+    @property
+    def is_local_step(self) -> bool:
+        """Whether it is a function of a flow that writes in this database alone: nothing of it is ever unknown."""
+        return self.provider == LOCAL and not self.inline
 
     @property
     def undoes(self) -> int | None:

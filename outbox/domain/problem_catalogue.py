@@ -95,9 +95,10 @@ _TABLE: Final = (
      "No rule can decide what happened to it, or whether it may be sent; an operator sees it as a dead letter.",
      "Gets the same answer until the operator has decided. A new key could make it happen twice."),
     ("not_executed", 503, "It was not executed",
-     "Nothing happened at the provider; this is proven. Nothing will happen until you retry. Where `detail` says "
-     "that no worker makes this call now, the operation was removed or moved: a retry runs it once the operator "
-     "has restored it.",
+     "Nothing happened at the provider; this is proven. Nothing will happen until you retry. Of an operation of "
+     "several steps this is about the open step: what `GET /v1/intents/{intent}` shows as succeeded is done. Where "
+     "`detail` says that no worker makes this call now, the operation was removed or moved: a retry runs it once the "
+     "operator has restored it.",
      "Runs it: the same key goes back to work."),
     ("key_expired", 410, "This Idempotency-Key has expired",
      "A request with this key was settled long ago, and its answer is no longer kept. This one did nothing.",

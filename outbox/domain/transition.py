@@ -18,7 +18,7 @@ from idem.outbox.domain.plan import StepEnd
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.values import storable
 
-EventType: TypeAlias = Literal["step", "completed", "rested", "corrected", "later_fact"]
+EventType: TypeAlias = Literal["step", "completed", "rested", "partial", "corrected", "later_fact"]
 EndedAs: TypeAlias = Literal["succeeded", "refused", "cancelled", "rejected"]
 
 

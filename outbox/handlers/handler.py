@@ -29,6 +29,7 @@ class Settled(Generic[P]):
 
     event: EventType
     """completed: it has ended. rested: nothing happened and nothing of ours follows, the client may send it again.
+    partial: something of a flow is done, and an operator must decide about the rest.
     corrected: what was said before is wrong or contradicted. later_fact: it had ended, and the provider says more.
     step (for `on_step` alone): a step of a flow has ended."""
     number: int

@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
-from idem.outbox.domain import approval
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outbox_row import Source, StoredProof
@@ -23,7 +22,7 @@ from idem.outbox.domain.transition import Change, Evidence
 from idem.outbox.operator import dead_letters, guards, locking
 from idem.outbox.operator.confirmation import Confirmed, said
 from idem.outbox.operator.snapshot import Snapshot
-from idem.outbox.settle import decide, given_up, key_rotation, proofs
+from idem.outbox.settle import decide, given_up, proofs
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.own_answers import CANCELLED
@@ -66,7 +65,7 @@ async def cancel(
 
 # What is known of the refusal that an operator decides about.
 REFUSAL = """
-SELECT d.details -> 'refused' AS refused FROM idem.dead_letters d
+SELECT (d.details -> 'refused') - 'attempt' AS refused FROM idem.dead_letters d
  WHERE d.intent_id = %(intent)s AND d.reason = 'partial' AND d.resolved_at IS NULL
 """
 
@@ -129,18 +128,17 @@ async def redrive(
             found = await locking.locked(connection, found.row.id, intent)
             overridden = []
         evidence, row = evidence_of("redriven", by, reason, found, overridden=overridden), found.row
-        ruling: approval.Ruling | None = None
         if new_provider_key:
-            key, ruling = await key_rotation.renew(connection, catalogue, found.row)
-            renewed = {"new_provider_key": str(key), "old_provider_key": found.row.provider_key}
-            evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
-            row = approval.ruled(dataclasses.replace(row, frozen=True, key_burned=False), ruling)
+            # The renderer makes it, as for each burned key: it alone knows whether the step is wanted.
+            row = dataclasses.replace(row, key_burned=True)
         change = decide.redriven(row, evidence, terms, patience=patience)
         # An operator's statement proves nothing either: the next replay's memory also counts from the first send.
         doubt: Literal["begins", "ends"] | None = "ends" if certain else "begins" if recognised else None
         # That lost commits did not send it is an operator's statement too.
         word: Literal["begins"] | None = "begins" if certain and row.doubted_for is not None else None
-        change = dataclasses.replace(change, failures=0, due_in=due_in, doubt=doubt, word=word, ruling=ruling)
+        change = dataclasses.replace(
+            change, failures=0, due_in=due_in, doubt=doubt, word=word, key_burned=row.key_burned
+        )
         return await write_decision(connection, change, found)
 
 

@@ -57,6 +57,8 @@ SELECT n.operation, o.provider, o.account, o.origin, o.status, o.traceparent, r.
        o.provider_reference AS reference,
        idem.known_moment(coalesce(o.first_sent_at, o.imported_sent_at, r.created_at)) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
+       (SELECT (d.details -> 'refused') - 'attempt' FROM idem.dead_letters d
+         WHERE d.intent_id = n.id AND d.reason = 'partial' AND d.resolved_at IS NULL) AS refused,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = o.id
               ORDER BY q.generation DESC) AS keys
   FROM idem.intents n JOIN idem.outbox o ON o.intent_id = n.id
@@ -74,6 +76,9 @@ async def ask(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UU
     call = await (await records(connection).execute(CALL, {"intent": intent})).fetchone()
     if call is None:
         return _unasked("it has no open outbox row")
+    if call.refused is not None and reference in (None, call.refused["reference"]):
+        # The provider has said it already: that is why an operator decides.
+        return Confirmed(Refused(**call.refused), Seen(note="the refusal that is on record"))
     provider = catalogue.providers.get(call.provider)
     account = None if provider is None else provider.accounts.get(call.account)
     if provider is None or account is None:

@@ -93,6 +93,8 @@ def against_cancel(snapshot: Snapshot, *, sure: bool = False, client: bool = Fal
     row = snapshot.row
     if busy := _busy(snapshot):
         return busy
+    if client and row.undoes is not None:
+        return "it is being undone already"
     if any(end.succeeded for end in row.ends) and (client or (why := steps.nothing_to_undo(row))):
         return f"an earlier step is done ({', '.join(end.name for end in row.ends if end.succeeded)})" + (
             "" if client else f", and {why}"
@@ -145,6 +147,8 @@ def against_redrive(snapshot: Snapshot, terms: Terms, *, sure: bool, new_key: bo
             return LEASE_OVER
         case OutboxStatus.UNKNOWN | OutboxStatus.HELD:
             pass
+    if new_key and (row.is_local_step or row.status not in (OutboxStatus.UNKNOWN, OutboxStatus.HELD)):
+        return "only a call that is at rest or unknown may get a new provider key: redrive it without"
     if snapshot.inline:
         return "the caller's own code makes this call: only its own retry with the same key takes it up again"
     # A flow that has done something rests with an expired key only because an operator is to decide about it.
@@ -261,11 +265,8 @@ def _busy(snapshot: Snapshot) -> str | None:
     row, left = snapshot.row, snapshot.lease_left
     if left is None or left <= 0:
         return None
-    what = (
-        "a call is in progress"
-        if row.status is OutboxStatus.CLAIMED
-        else "the reconciler is asking the provider about it"
-    )
+    calling = row.status is OutboxStatus.CLAIMED
+    what = "a call is in progress" if calling else "the reconciler is asking the provider about it"
     return f"{what} (attempt {row.attempt}, {row.holder}, lease expires in {seconds(left)}): wait until it ends"
 
 

@@ -17,6 +17,7 @@ from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending
 from idem.outbox.domain.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence
+from idem.outbox.settle import steps
 from idem.outbox.settle.endings import (
     RETRY_BASE,
     RETRY_CAP,
@@ -77,12 +78,13 @@ def fold(
     """A change with the row's stored proofs folded into it; `own` is the proof that made the change, if one did.
 
     Proofs that disagree before anything is settled leave the row unknown, with an open conflict. One that speaks of
-    what a cancel has undone goes, and says nothing: the evidence of when it was stored keeps it.
+    what a cancel has undone, or of a refusal that was decided about, goes and says nothing: the evidence keeps it.
     """
     if own is None and not stored:
         return change
     change = dataclasses.replace(change, alone=False, folds=tuple(p.id for p in stored))
-    stored = [p for p in stored if not p.undone]
+    stored = [p for p in stored if not p.undone and not steps.is_old_refusal(row, p)]
+    own = None if own is not None and steps.is_old_refusal(row, own) else own
     proofs = [*([own] if own else []), *stored]
     if not proofs:
         return change
@@ -144,8 +146,9 @@ def verdict(row: OutboxRow, evidence: Evidence, terms: Terms, *, redrive: bool =
     """
     change = unchanged(row, evidence, terms)
     change = dataclasses.replace(
-        resting(change, terms), error_code="not_executed", closes=CLOSED_BY_PROOF, alone=True, whole=True, doubt="ends"
-    )
+        resting(change, row, terms), error_code="not_executed", closes=CLOSED_BY_PROOF, alone=True, whole=True,
+        doubt="ends",
+    )  # fmt: skip
     automatic = (
         redrive
         and not row.inline
@@ -159,18 +162,13 @@ def verdict(row: OutboxRow, evidence: Evidence, terms: Terms, *, redrive: bool =
         if row.key_burned:
             # Under a new key the old one protects no more: nothing sent under it may be able to act (hazard 10).
             wait = max(wait, row.quiet_left or 0.0)
-        return dataclasses.replace(change, redrive_in=wait)
+        return dataclasses.replace(change, redrive_in=wait, event=None)
     reason = Reason.CRASHES_WORKER if row.sweeps >= SWEEPS_THAT_SHOW_A_CRASH else Reason.TOO_LATE
     letter = DeadLetter(reason, {"redrives": row.redrives, "sweeps": row.sweeps})
     # Only its client takes an inline row up again, so nothing may stand in its way: no operator could redrive it.
     letters = () if row.inline else unless_client_retries(letter, row, terms)
-    return dataclasses.replace(
-        change,
-        letters=letters,
-        closes=change.closes - {reason},
-        error_message=rest_message(reason if letters else None),
-        event="rested",
-    )
+    message = change.error_message if steps.partly_done(row) else rest_message(reason if letters else None)
+    return dataclasses.replace(change, letters=letters, closes=change.closes - {reason}, error_message=message)
 
 
 def redriven(row: OutboxRow, evidence: Evidence, terms: Terms, *, patience: float | None = None) -> Change:

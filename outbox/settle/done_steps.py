@@ -32,7 +32,7 @@ async def lock_flow(connection: AsyncConnection[Any], row_id: UUID) -> bool:
     return await is_true(connection, LOCK_FLOW, {"row": row_id})
 
 
-# Without an end, and with no row: it was at rest until its key had expired.
+# `at_rest`: the step has no end, and its row was deleted because its key had expired.
 DONE_STEP = f"""
 SELECT n.id, coalesce(s.name, {STEP_NAME}) AS step, s.provider_reference, s.object_end,
        coalesce(s.outcome, CASE WHEN n.state = 'failed_retryable'

@@ -128,7 +128,7 @@ def not_executed(change: Change, row: OutboxRow, outcome: NotExecuted, terms: Te
         return (
             unknown(change, row, terms)
             if row.doubted_for is not None
-            else _rests_for_its_client(change, outcome, terms)
+            else _rests_for_its_client(change, row, outcome, terms)
         )
     if outcome.why == "request":
         details = {
@@ -156,9 +156,9 @@ def not_executed(change: Change, row: OutboxRow, outcome: NotExecuted, terms: Te
     )
 
 
-def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) -> Change:
+def _rests_for_its_client(change: Change, row: OutboxRow, outcome: NotExecuted, terms: Terms) -> Change:
     # No worker can make this call, and the answer asks its client to retry: an operator has nothing to do.
-    return dataclasses.replace(resting(change, terms), error_code=f"not_executed_{outcome.why}", event="rested")
+    return dataclasses.replace(resting(change, row, terms), error_code=f"not_executed_{outcome.why}")
 
 
 def at_rest(change: Change, row: OutboxRow, terms: Terms, letter: DeadLetter) -> Change:
@@ -166,23 +166,27 @@ def at_rest(change: Change, row: OutboxRow, terms: Terms, letter: DeadLetter) ->
 
     What commits that the database has forgotten may have sent is not proven by its own attempts: unknown.
     """
-    if row.doubted_for is not None:
+    if row.doubted_for is not None and not row.is_local_step:
         return unknown(change, row, terms)
     letters = unless_client_retries(letter, row, terms)
     return dataclasses.replace(
-        resting(change, terms, letter.reason), error_code=str(letter.reason), letters=letters, event="rested"
+        resting(change, row, terms, letter.reason), error_code=str(letter.reason), letters=letters
     )
 
 
-def resting(change: Change, terms: Terms, reason: Reason | None = None) -> Change:
+def resting(change: Change, row: OutboxRow, terms: Terms, reason: Reason | None = None) -> Change:
     """Proven not executed: the row is held and its key may run again. `reason`: why it rests, where that is kept."""
+    partly = steps.partly_done(row)
     return dataclasses.replace(
         change,
         status=OutboxStatus.HELD,
         rests=True,
         state=KeyState.FAILED_RETRYABLE,
-        error_message=rest_message(reason),
+        error_message=steps.PARTLY_DONE if partly else rest_message(reason),
         answer_ttl=rest_ttl(terms),
+        # A function's writes are in this database alone: what lost commits did of them is lost with them.
+        whole=change.whole or row.is_local_step,
+        event="partial" if partly else "rested",
     )
 
 

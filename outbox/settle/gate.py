@@ -93,7 +93,6 @@ WITH input AS MATERIALIZED (
 ), gone AS (
     DELETE FROM idem.outbox o USING matched m WHERE o.id = m.id AND m.to_status IS NULL
     RETURNING o.id, o.intent_id, o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number, o.refusal_holds,
-              CASE m.ruling WHEN 'none' THEN NULL ELSE coalesce(m.ruling, o.approval) END AS approval,
               m.source, o.refusal_holds AND m.ended = 'refused' AS holds, m.next_step IS NOT NULL AS goes_on
 ), ended AS (
     -- Of a flow: the end of the step. It is read from the rows that are gone, so the next row comes after both.
@@ -114,15 +113,34 @@ WITH input AS MATERIALIZED (
            m.details
       FROM matched m
     RETURNING intent_id
+), kept AS (
+    UPDATE idem.intents n
+       SET state      = m.to_state,
+           version    = n.version + 1,
+           outcome    = m.ended,
+           settled_at = CASE WHEN m.to_state = 'completed' THEN m.at END,
+           -- What a person has seen may be in another account: it does not show whose calls are found.
+           sent_as    = CASE WHEN m.to_state = 'completed' AND m.source <> 'operator' THEN m.sent_as END,
+           provider_reference = CASE WHEN m.step_name IS NULL THEN coalesce(m.reference, n.provider_reference) END,
+           result     = coalesce(m.result, n.result),
+           recovery_point = CASE WHEN m.step_end IS NULL THEN n.recovery_point ELSE m.step END,
+           interim    = CASE m.to_status WHEN 'awaiting' THEN coalesce(m.interim, n.interim) END,
+           object_end = CASE WHEN m.still_open AND m.step_name IS NULL THEN 'open' END,
+           approval   = CASE m.ruling WHEN 'none' THEN NULL ELSE coalesce(m.ruling, n.approval) END
+      FROM matched m
+     WHERE n.id = m.intent_id
+       AND (m.from_state <> m.to_state OR m.reference IS NOT NULL OR m.interim IS NOT NULL OR m.step_end IS NOT NULL
+            OR m.from_status IS DISTINCT FROM 'claimed')
+    RETURNING n.id
 ), begun AS MATERIALIZED (
     SELECT e.intent_id, idem.begin_step(e.intent_id, m.next_step, make_interval(secs => m.next_patience), m.traceparent,
                                         m.source, m.doubted_since, g.ordering_group, g.ordering_key,
-                                        g.ordering_number, g.refusal_holds, g.approval,
+                                        g.ordering_number, g.refusal_holds,
                                         m.to_state = 'failed_retryable') AS id
       FROM ended e JOIN matched m ON m.intent_id = e.intent_id JOIN gone g ON g.id = m.id
      WHERE m.next_step IS NOT NULL
-       -- Its evidence comes after that of the end.
-       AND (SELECT count(*) FROM seen) > 0
+       -- Its evidence comes after that of the end, and it reads the intent as this statement leaves it.
+       AND (SELECT count(*) FROM seen) > 0 AND (SELECT count(*) FROM kept) > 0
 ), {WAKES}, moved AS (
     UPDATE idem.outbox o
        SET status = m.to_status,
@@ -154,23 +172,6 @@ WITH input AS MATERIALIZED (
            provider_reference = coalesce(m.reference, o.provider_reference),
            approval = CASE m.ruling WHEN 'none' THEN NULL ELSE coalesce(m.ruling, o.approval) END
       FROM matched m WHERE o.id = m.id AND m.to_status IS NOT NULL
-), kept AS (
-    UPDATE idem.intents n
-       SET state      = m.to_state,
-           version    = n.version + 1,
-           outcome    = m.ended,
-           settled_at = CASE WHEN m.to_state = 'completed' THEN m.at END,
-           -- What a person has seen may be in another account: it does not show whose calls are found.
-           sent_as    = CASE WHEN m.to_state = 'completed' AND m.source <> 'operator' THEN m.sent_as END,
-           provider_reference = CASE WHEN m.step_name IS NULL THEN coalesce(m.reference, n.provider_reference) END,
-           result     = coalesce(m.result, n.result),
-           recovery_point = CASE WHEN m.step_end IS NULL THEN n.recovery_point ELSE m.step END,
-           interim    = CASE m.to_status WHEN 'awaiting' THEN coalesce(m.interim, n.interim) END,
-           object_end = CASE WHEN m.still_open AND m.step_name IS NULL THEN 'open' END
-      FROM matched m
-     WHERE n.id = m.intent_id
-       AND (m.from_state <> m.to_state OR m.reference IS NOT NULL OR m.interim IS NOT NULL OR m.step_end IS NOT NULL
-            OR m.from_status IS DISTINCT FROM 'claimed')
 ), answered AS (
     UPDATE idem.idempotency_keys k
        SET state              = m.key_state,

@@ -5,7 +5,6 @@ same answer. A new key removes the only protection against a send of ours that i
 when every attempt under the old one is proven not executed and none of them can act any more.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -13,11 +12,8 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import is_true, records
-from idem.outbox.domain import approval, keys
-from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain import keys
 from idem.outbox.domain.outbox_row import OutboxRow
-from idem.outbox.domain.states import OutboxStatus
-from idem.outbox.settle import steps
 from idem.outbox.values.errors import OperatorRefused
 
 
@@ -33,27 +29,22 @@ class Renewal:
         return {"new_provider_key": str(self.key), "old_provider_key": row.provider_key}
 
 
-async def following(connection: AsyncConnection[Any], row: OutboxRow) -> Renewal:
-    """The next provider key of a locked row; nothing is written. It is derived, so that asking again gives the same."""
-    renewal, _ = await _following(connection, row)
-    return renewal
-
-
 WANTED = """
-SELECT n.tenant_id, n.idempotency_key, n.params, o.generation, i.secret
+SELECT n.tenant_id, n.idempotency_key, o.generation, i.secret
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id CROSS JOIN idem.installation i
  WHERE o.id = %(id)s
 """
 
 
-async def _following(connection: AsyncConnection[Any], row: OutboxRow) -> tuple[Renewal, Any]:
+async def following(connection: AsyncConnection[Any], row: OutboxRow) -> Renewal:
+    """The next provider key of a locked row; nothing is written. It is derived, so that asking again gives the same."""
     wanted = await (await records(connection).execute(WANTED, {"id": row.id})).fetchone()
     assert wanted is not None
     generation = wanted.generation + 1
     key = keys.provider_key(
         bytes(wanted.secret), wanted.tenant_id, row.operation, wanted.idempotency_key, row.step, generation
     )
-    return Renewal(key, generation), wanted.params
+    return Renewal(key, generation)
 
 
 IS_VOID = """
@@ -61,12 +52,15 @@ SELECT EXISTS (SELECT FROM idem.requests r
                 WHERE r.outbox_id = %(row)s AND r.provider_key = %(key)s
                   AND (EXISTS (SELECT FROM idem.requests q
                                 WHERE q.outbox_id = r.outbox_id AND q.generation > r.generation)
-                       OR EXISTS (SELECT FROM idem.outbox o WHERE o.id = r.outbox_id AND o.cancel_sent)))
+                       OR EXISTS (SELECT FROM idem.outbox o
+                                   WHERE o.id = r.outbox_id
+                                     AND (o.cancel_sent OR o.status = 'unfrozen' AND o.key_burned))))
 """
 
 
 async def is_void(connection: AsyncConnection[Any], row_id: UUID, key: UUID) -> bool:
-    """Whether everything under this provider key of a row is proven not executed, or was told to be cancelled.
+    """Whether everything under this provider key of a row is proven not executed, or was told to be cancelled: there is
+    a later key, or a worker is about to make one.
 
     A refusal under it says nothing new then: it is the provider's answer to our own cancel.
     """
@@ -110,7 +104,7 @@ UPDATE idem.outbox
    SET generation = %(generation)s, provider_key = %(key)s, key_burned = false, cancel_sent = false,
        denied_sent_at = NULL,
        sent_as = NULL
- WHERE id = %(id)s AND (status = 'held' OR status = 'unfrozen' AND key_burned) AND generation = %(generation)s - 1
+ WHERE id = %(id)s AND status = 'unfrozen' AND key_burned AND generation = %(generation)s - 1
    AND (quiet_after IS NULL OR quiet_after <= statement_timestamp())
 RETURNING id
 """
@@ -128,44 +122,3 @@ async def rekey(connection: AsyncConnection[Any], row_id: UUID, renewal: Renewal
             "an attempt under the old provider key may still have an effect (quiet_after): wait until that time has "
             "passed"
         )
-
-
-FREEZE = """
-INSERT INTO idem.requests (outbox_id, generation, step, intent_id, provider_key, provider, account, method, path,
-                           headers, body)
-SELECT o.id, %(generation)s, o.step, o.intent_id, %(key)s, o.provider, o.account, %(method)s, %(path)s,
-       %(headers)s::jsonb, %(body)s
-  FROM idem.outbox o WHERE o.id = %(id)s
-"""
-
-
-async def renew(
-    connection: AsyncConnection[Any], catalogue: Catalogue, row: OutboxRow
-) -> tuple[UUID, approval.Ruling | None]:
-    """Give a resting row a new provider key and freeze its request anew; the new key, and whether a call that was
-    undecided needs an approval.
-
-    Runs under the row's lock, in the caller's transaction. Raises OperatorRefused while an attempt under the old key
-    may still act, and Unrenderable, ConfigError.
-    """
-    if row.status is not OutboxStatus.HELD:
-        raise OperatorRefused(
-            f"the row is {row.status}: only a row that is at rest and proven not executed may get a new provider key"
-        )
-    terms = catalogue.sendable(row)
-    renewal, params = await _following(connection, row)
-    ruling = approval.ruling(terms.operation, params) if row.approval == approval.UNDECIDED else None
-    provider = catalogue.providers[row.provider]
-    request = provider.freeze(terms.operation.request_of(params, steps.by_name(row.ends)), str(renewal.key))
-    frozen = {
-        "id": row.id,
-        "generation": renewal.generation,
-        "key": renewal.key,
-        "method": request.method,
-        "path": request.path,
-        "headers": json.dumps(dict(request.headers)),
-        "body": request.body,
-    }
-    await connection.execute(FREEZE, frozen)
-    await rekey(connection, row.id, renewal)
-    return renewal.key, ruling

@@ -49,7 +49,8 @@ def ended(row: OutboxRow, said: Succeeded | Refused, rendered: Rendered, terms: 
 
 def asking(row: OutboxRow, ruling: approval.Ruling, terms: Terms) -> Change:
     """A person must approve the flow before its function runs."""
-    return steps.asking(_change(row, Evidence("worker", "asked"), terms), row, ruling)
+    change = steps.asking(_change(row, Evidence("worker", "asked"), terms), row, ruling)
+    return dataclasses.replace(change, sweeps=0)
 
 
 def failed(row: OutboxRow, error: str, message: str, terms: Terms, *, attempts: int, final: bool) -> Change:
@@ -62,12 +63,17 @@ def failed(row: OutboxRow, error: str, message: str, terms: Terms, *, attempts: 
     change = dataclasses.replace(_change(row, evidence, terms), alone=True)
     if not final and count < attempts:
         wait = not_before(min(CAP, 4.0**row.failures))
-        return dataclasses.replace(change, due_in=wait, failures=count, error_code="local_step_failed")
+        return dataclasses.replace(change, due_in=wait, failures=count, sweeps=0, error_code="local_step_failed")
     details = {"operation": row.operation, "attempts": count, "error": error, "note": message}
-    # What lost commits may have done of it was lost with them: they were commits of this database.
-    known = dataclasses.replace(row, doubted_for=None)
-    rests = at_rest(change, known, terms, DeadLetter(Reason.UNRENDERABLE, details))
-    return dataclasses.replace(rests, failures=0, whole=True)
+    rests = at_rest(change, row, terms, DeadLetter(Reason.UNRENDERABLE, details))
+    return dataclasses.replace(rests, failures=0, sweeps=0)
+
+
+def crashed(row: OutboxRow, terms: Terms) -> Change:
+    """Processes died while they ran the function, and nothing of it is left: at rest until an operator has looked."""
+    change = _change(row, Evidence("worker", "crashed", details={"taken": row.sweeps - 1}), terms)
+    letter = DeadLetter(Reason.CRASHES_WORKER, {"operation": row.operation, "sweeps": row.sweeps - 1})
+    return dataclasses.replace(at_rest(change, row, terms, letter), failures=0, sweeps=0, alone=True)
 
 
 def _change(row: OutboxRow, evidence: Evidence, terms: Terms) -> Change:

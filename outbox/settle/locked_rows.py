@@ -87,8 +87,12 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
                       AND l.details ? 'refused') AS refused_there,
        CASE WHEN o.step_name IS NOT NULL THEN
            ARRAY(SELECT l.details #>> '{{refused,reference}}' FROM idem.dead_letters l
-                  WHERE l.intent_id = n.id AND l.reason = 'partial' AND l.details ? 'refused'
-                    AND l.details ->> 'step' = o.step_name) END AS refusals,
+                  WHERE l.intent_id = n.id AND l.reason = 'partial' AND l.details ->> 'step' = o.step_name
+                    AND l.details #>> '{{refused,reference}}' IS NOT NULL) END AS refusals,
+       CASE WHEN o.step_name IS NOT NULL THEN
+           coalesce((SELECT max((l.details #>> '{{refused,attempt}}')::integer) FROM idem.dead_letters l
+                      WHERE l.intent_id = n.id AND l.reason = 'partial' AND l.details ->> 'step' = o.step_name), 0)
+           ELSE 0 END AS refused_attempt,
        {step_columns("o")}
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE o.id = ANY (%(ids)s) ORDER BY o.id

@@ -28,7 +28,8 @@ _FREE = "(SELECT n.id FROM idem.intents n WHERE n.id = o.intent_id FOR KEY SHARE
 
 # For the rows of `woken`: locked, and not blocked. What was never rendered, or is to be rendered under a new key, is
 # rendered first, and so is what nobody has decided about: it may need an approval. It is due from now on: that it
-# waited for others is nobody's delay. (`idem.next_status` would still see the row that leaves in the same statement.)
+# waited for others is nobody's delay. (Not `idem.next_status`: the leaving row is still visible in this statement, so
+# that function would call the follower blocked.)
 _PROMOTE = f"""
     UPDATE idem.outbox o
        SET status = idem.ready_status(o), status_since = statement_timestamp(),

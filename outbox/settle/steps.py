@@ -1,17 +1,17 @@
 """The end of a step of a flow: which step begins with it, or how the intent ends. Pure."""
 
 import dataclasses
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from idem.outbox.domain import approval
 from idem.outbox.domain.completion import is_open, meaning
 from idem.outbox.domain.operation import Answer, OperationSpec, StepSpec
-from idem.outbox.domain.outbox_row import OutboxRow
+from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
 from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
 from idem.outbox.domain.plan import Following, StepEnd, StepOutcome, result
 from idem.outbox.domain.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, EndedAs, Evidence
+from idem.outbox.domain.transition import Change, DeadLetter, EndedAs
 from idem.outbox.settle.own_answers import PARTLY_UNDONE, UNDONE
 
 NOT_DONE = frozenset(
@@ -23,13 +23,20 @@ NOT_DONE = frozenset(
 """Why a step is not done, and nothing of ours follows before somebody decides."""
 
 
+PARTLY_DONE: Final = "a step is done, and the next one is not: an operator must decide"
+"""What is kept with the key of a flow that rests after something was done."""
+
+
+def partly_done(row: OutboxRow) -> bool:
+    """Whether something of a flow is done and stands: then not "nothing happened", and nobody sends it again."""
+    return bool(row.ends) and bool(position(row)["done"])
+
+
 def ended(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answer: Answer | None, terms: Terms) -> Change:
     """The call of a step has its end. What the provider has refused and shows as done now is a contradiction."""
     if row.refused_there and isinstance(outcome, Succeeded) and change.evidence.source != "operator":
         about_it = {**position(row), "why": "it was refused, and is there now", "reference": outcome.reference}
         return dataclasses.replace(change, letters=(*change.letters, DeadLetter(Reason.CONFLICT, about_it)))
-    if is_old_refusal(row, outcome, change.evidence):
-        return change
     end = _end(row, "succeeded" if isinstance(outcome, Succeeded) else "refused", outcome)
     change = dataclasses.replace(
         change,
@@ -41,11 +48,18 @@ def ended(change: Change, row: OutboxRow, outcome: Succeeded | Refused, answer: 
     return _follow(change, row, end, answer, terms)
 
 
-def is_old_refusal(row: OutboxRow, outcome: Proof, evidence: Evidence) -> bool:
-    """Whether a proof tells of a refusal again that an operator has decided about: the step was sent under another
-    provider key since, and that refusal says nothing of this send. What the send itself reports is never old."""
-    told_again = isinstance(outcome, Refused) and outcome.reference in row.refusals
-    return told_again and evidence.kind != "report" and evidence.source != "operator"
+def is_old_refusal(row: OutboxRow, found: StoredProof) -> bool:
+    """Whether a proof tells of a refusal again that an operator decides or has decided about: the step is sent under
+    another provider key since, and that refusal says nothing of this send. A proof of ours names its attempt; a
+    provider's own event, or what a look-up shows, has the reference of the object that was refused."""
+    if not isinstance(found.proof, Refused) or found.source == "operator":
+        return False
+    if row.refused_there:
+        return True
+    if found.attempt is not None and found.attempt <= row.refused_attempt:
+        return True
+    sent = found.source in ("worker", "inline")
+    return not sent and found.proof.reference is not None and found.proof.reference in row.refusals
 
 
 def skipped(change: Change, row: OutboxRow, answer: Answer | None, terms: Terms) -> Change:
@@ -54,7 +68,7 @@ def skipped(change: Change, row: OutboxRow, answer: Answer | None, terms: Terms)
 
 
 def asking(change: Change, row: OutboxRow, ruling: approval.Ruling | None) -> Change:
-    """Nothing of a flow is made before a person approves it: not its local step, and not the skip of its first one."""
+    """The open step waits for an approval: its function does not run, and it is not skipped."""
     evidence = dataclasses.replace(change.evidence, kind="asked", details=approval.details(approval.ruled(row, ruling)))
     return dataclasses.replace(change, status=OutboxStatus.APPROVAL, ruling=ruling, evidence=evidence)
 
@@ -134,7 +148,9 @@ def _go_on(
         # Its client was told that nothing happened, and may have sent it again: a person decides whether it goes on.
         following = dataclasses.replace(row, step=then, step_name=row.plan.step(then).name, ends=(*row.ends, end))
         letter = DeadLetter(Reason.PARTIAL, {**position(following), "why": "the key has expired"})
-        return dataclasses.replace(change, state=KeyState.FAILED_RETRYABLE, letters=(*change.letters, letter))
+        return dataclasses.replace(
+            change, state=KeyState.FAILED_RETRYABLE, letters=(*change.letters, letter), event="partial"
+        )
     return change
 
 
@@ -145,7 +161,7 @@ _AS: dict[StepOutcome, EndedAs] = {
 
 def _partial(change: Change, row: OutboxRow, end: StepEnd) -> Change:
     # The provider answers the same under this key for ever: what an operator sends again has the next one.
-    refused = {"reference": end.reference, "status": end.status, "fields": dict(end.fields)}
+    refused = {"reference": end.reference, "status": end.status, "fields": dict(end.fields), "attempt": row.attempt}
     return dataclasses.replace(
         change,
         status=OutboxStatus.HELD,
@@ -155,8 +171,9 @@ def _partial(change: Change, row: OutboxRow, end: StepEnd) -> Change:
         still_open=False,
         due_in=None,
         error_code=str(Reason.PARTIAL),
-        error_message="a step was refused after another was done; an operator must decide",
+        error_message=PARTLY_DONE,
         letters=(*change.letters, DeadLetter(Reason.PARTIAL, {**position(row), "why": "refused", "refused": refused})),
+        event="partial",
     )
 
 

@@ -1,5 +1,5 @@
-"""Rows that were accepted by SQL alone: a worker renders their request and commits its bytes before it may be sent.
-So it does with rows that go back to work after the provider has burned their key: under a new one.
+"""Renders every `unfrozen` row of a call, and commits the request's bytes before it may be sent: what was accepted by
+SQL, a later step of a flow, and what goes back to work under a new provider key.
 
 User code runs here, so in threads of its own and under a time limit, and it may raise anything: what cannot be rendered
 is at rest with a dead letter, and never stops the others. Each row is locked while it is rendered, so two workers never
@@ -123,8 +123,6 @@ class Freezer:
     async def _batch(self) -> tuple[int, int, bool]:
         """How many rows were found, and written, and whether a step may have begun in place of a skipped one."""
         sources = [source for source in self._sources if self._running[source.call] < THREADS]
-        if not sources:
-            return 0, 0, False
         # The result for a row that was cancelled meanwhile is never used.
         kept = time.monotonic() - KEPT
         self._late = {row: each for row, each in self._late.items() if not each.ended.done() or each.began > kept}
@@ -133,7 +131,7 @@ class Freezer:
                 async with after_commit.transaction(connection):
                     if await missing_steps.hold(connection, self._catalogue) < missing_steps.BATCH:
                         self._missing_held = time.monotonic()
-            if not await waits(connection, sources):
+            if not sources or not await waits(connection, sources):
                 return 0, 0, False
             async with after_commit.transaction(connection):
                 waiting, self._after = await pick(connection, self._catalogue, sources, after=self._after, limit=BATCH)

@@ -1,8 +1,8 @@
-"""The rows of local steps: found, locked for a turn, and read under that lock."""
+"""The rows of local steps: taken, locked for a turn, and read under that lock."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from psycopg import AsyncConnection
@@ -18,11 +18,15 @@ from idem.outbox.settle.locked_rows import LOCK_OR_SKIP, READ
 
 @dataclass(frozen=True, slots=True)
 class DueStep:
-    """The row of a local step that is due, by the name of its call."""
+    """The row of a local step that this process has taken, by the name of its call.
+
+    `taken`: how often it was taken without an end that is on record, this time included.
+    """
 
     call: str
     id: UUID
     intent: UUID
+    taken: int
 
 
 def local_terms(catalogue: Catalogue) -> dict[str, Terms]:
@@ -34,37 +38,61 @@ def local_terms(catalogue: Catalogue) -> dict[str, Terms]:
     }
 
 
-DUE = f"""
-    c.status = 'unfrozen' AND c.provider = 'local'
-              AND c.available_at <= statement_timestamp() AND c.start_before > statement_timestamp()
+RUNNABLE = f"""
+    c.status = 'unfrozen' AND c.provider = 'local' AND c.start_before > statement_timestamp()
               AND NOT {C_IS_LISTED}
               AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)"""
+AGAIN: Final = 2.0
+"""Seconds after which a step that was taken is due again, unless its turn has locked it by then."""
 
-FIND = f"""
-SELECT f.operation || ' ' || f.step AS call, w.id, w.intent_id
-  FROM unnest(%(operations)s::text[], %(steps)s::text[], %(limits)s::integer[]) AS f (operation, step, most)
- CROSS JOIN LATERAL (
-       SELECT c.id, c.intent_id FROM idem.outbox c
-        WHERE {DUE}
-              AND c.operation = f.operation AND c.step_name = f.step
-        ORDER BY c.available_at LIMIT f.most FOR UPDATE OF c SKIP LOCKED) AS w
+# It counts in the row before the function runs: a function that kills its process is not run for ever.
+TAKE = f"""
+WITH due AS MATERIALIZED (
+    SELECT f.operation || ' ' || f.step AS call, w.id
+      FROM unnest(%(operations)s::text[], %(steps)s::text[], %(limits)s::integer[]) AS f (operation, step, most)
+     CROSS JOIN LATERAL (
+           SELECT c.id FROM idem.outbox c
+            WHERE {RUNNABLE}
+              AND c.operation = f.operation AND c.step_name = f.step AND c.available_at <= statement_timestamp()
+              AND c.id <> ALL (%(running)s::uuid[])
+            ORDER BY c.available_at LIMIT f.most FOR UPDATE OF c SKIP LOCKED) AS w
+)
+UPDATE idem.outbox o
+   SET sweeps = o.sweeps + 1, available_at = statement_timestamp() + make_interval(secs => %(again)s)
+  FROM due d WHERE o.id = ANY (ARRAY(SELECT id FROM due)) AND o.id = d.id
+RETURNING d.call, o.id, o.intent_id, o.sweeps
 """  # noqa: S608
 
 
-async def find(connection: AsyncConnection[Any], catalogue: Catalogue, rooms: Mapping[str, int]) -> list[DueStep]:
-    """The rows that are due: of each step at most so many, none that runs now. Leaves nothing locked."""
+async def take(
+    connection: AsyncConnection[Any], catalogue: Catalogue, rooms: Mapping[str, int], running: Collection[UUID]
+) -> list[DueStep]:
+    """Take rows that are due: of each step at most so many, and none of those that run here. Leaves nothing locked."""
     if not rooms:
         return []
     names = [call.split(" ", 1) for call in rooms]
     cursor = records(connection)
     await cursor.execute(
-        FIND,
+        TAKE,
         {
             "operations": [operation for operation, _ in names], "steps": [step for _, step in names],
-            "limits": list(rooms.values()), "environment": catalogue.environment,
+            "limits": list(rooms.values()), "environment": catalogue.environment, "running": list(running),
+            "again": AGAIN,
         },
     )  # fmt: skip
-    return [DueStep(row.call, row.id, row.intent_id) for row in await cursor.fetchall()]
+    return [DueStep(row.call, row.id, row.intent_id, row.sweeps) for row in await cursor.fetchall()]
+
+
+GIVE_BACK = """
+UPDATE idem.outbox SET sweeps = sweeps - 1, available_at = statement_timestamp()
+ WHERE id = (SELECT o.id FROM idem.outbox o WHERE o.id = %(id)s FOR UPDATE SKIP LOCKED)
+   AND CASE WHEN status = 'unfrozen' THEN sweeps = %(taken)s END
+"""
+
+
+async def give_back(connection: AsyncConnection[Any], step: DueStep) -> None:
+    """The function of a taken row was not run: another session holds something of it, or the database was away."""
+    await connection.execute(GIVE_BACK, {"id": step.id, "taken": step.taken})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +107,21 @@ LOCK_DUE = f"""
 SELECT (SELECT n.params::text FROM idem.intents n WHERE n.id = c.intent_id) AS written,
        pg_backend_pid() AS backend, pg_current_xact_id()::text AS transaction
   FROM idem.outbox c
- WHERE c.id = %(id)s AND {DUE}
+ WHERE c.id = %(id)s AND c.sweeps = %(taken)s AND {RUNNABLE}
    FOR UPDATE OF c SKIP LOCKED
 """  # noqa: S608
 
 
-def lock(connection: Connection, row_id: UUID, environment: str) -> tuple[LockedStep, int, str] | None:
-    """Lock a row that is due for the rest of the transaction, with all that its end writes, and read it; with the
+def lock(connection: Connection, row_id: UUID, taken: int, environment: str) -> tuple[LockedStep, int, str] | None:
+    """Lock a taken row for the rest of the transaction, with all that its end writes, and read it; with the
     server process and the transaction that have it.
 
-    None: it is not due any more, or another session holds it, its key, its intent or an open entry of it. What the end
-    writes is locked now, because a function that has run must not have run in vain.
+    None: another process has taken it since, or another session holds it, its key, its intent or an open entry of it.
+    What the end writes is locked now, because a function that has run must not have run in vain.
     """
-    found = connection.exec_driver_sql(LOCK_DUE, {"id": row_id, "environment": environment}).one_or_none()
+    found = connection.exec_driver_sql(
+        LOCK_DUE, {"id": row_id, "taken": taken, "environment": environment}
+    ).one_or_none()
     if found is None or connection.exec_driver_sql(LOCK_OR_SKIP, {"id": row_id}).one_or_none() is None:
         return None
     row = outbox_row(connection.exec_driver_sql(READ, {"ids": [row_id]}).one())

@@ -18,6 +18,7 @@ from idem.outbox.handlers.handler import way
 from idem.outbox.handlers.turn import OwnTransaction
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import local_steps
+from idem.outbox.settle.decide import SWEEPS_THAT_SHOW_A_CRASH
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import is_gone, lock_soon
 from idem.outbox.worker import local_rows
@@ -96,12 +97,11 @@ class LocalSteps:
     async def _begin(self) -> int:
         """Look for rows that are due, and begin as many turns as may; how many."""
         async with self._database.connection() as connection:
-            found = await local_rows.find(connection, self._catalogue, self._executors.rooms())
-        fresh = [step for step in found if step.id not in self._turns and self._executors.room(step.call) > 0]
-        for step in fresh:
+            found = await local_rows.take(connection, self._catalogue, self._executors.rooms(), self._turns)
+        for step in found:
             self._executors.take(step.call)
             self._turns[step.id] = asyncio.create_task(self._turn(step))
-        return len(fresh)
+        return len(found)
 
     async def _turn(self, step: DueStep) -> None:
         try:
@@ -118,15 +118,33 @@ class LocalSteps:
             self._freed.set()
 
     async def _run(self, step: DueStep) -> None:
-        turn = LocalTurn(step.id, self._terms[step.call], self._catalogue.environment, self._limit)
+        if step.taken > SWEEPS_THAT_SHOW_A_CRASH:
+            await self._crashes(step)
+            return
+        turn = LocalTurn(step, self._terms[step.call], self._catalogue.environment, self._limit)
         result = await self._executors.run(step.call, turn)
         match result:
             case "succeeded":
                 self._succeeded(step, turn)
             case "not_now" | "marked" | RowIsHeld():
+                await self._give_back(step)
                 await asyncio.sleep(HELD)
             case _:
                 await self._failed(step, turn, result)
+
+    async def _give_back(self, step: DueStep) -> None:
+        async with self._database.connection() as connection:
+            await local_rows.give_back(connection, step)
+
+    async def _crashes(self, step: DueStep) -> None:
+        """Three processes died while they ran it, or lost the database each time: an operator looks at it first."""
+        async with self._database.connection() as connection, after_commit.transaction(connection):
+            found = await lock_soon(connection, step.id)
+            if found is None or found.row.status is not OutboxStatus.UNFROZEN or found.row.sweeps != step.taken:
+                return
+            await write(connection, [local_steps.crashed(found.row, self._terms[step.call])])
+        died = RuntimeError(f"{step.taken - 1} processes died while they ran it")
+        telemetry.local_step_failed(step.call, step.intent, died, stopped=True)
 
     def _succeeded(self, step: DueStep, turn: LocalTurn) -> None:
         self._ended += 1
@@ -141,6 +159,7 @@ class LocalSteps:
         if turn.backend is None or turn.row is None:
             # It never began: no connection, or not this transaction. Not the step's failure, and no hot loop.
             telemetry.local_step_not_started(step.call, step.intent, error)
+            await self._give_back(step)
             await asyncio.sleep(1.0)
             return
         broken = isinstance(error, OwnTransaction) or turn.ended_by_function is not None

@@ -6,7 +6,6 @@ So its effect is there once: whatever fails before the commit leaves nothing of 
 import dataclasses
 import json
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import Connection
 
@@ -24,6 +23,7 @@ from idem.outbox.settle.skipping import skipped
 from idem.outbox.values import storable
 from idem.outbox.values.errors import IdemError, ParamsInvalid, Unrenderable
 from idem.outbox.worker import local_rows
+from idem.outbox.worker.local_rows import DueStep
 from idem.outbox.worker.rendering import check_params
 
 
@@ -36,11 +36,11 @@ class LocalTurn(Turn):
 
     whose = "local step"
 
-    def __init__(self, row_id: UUID, terms: Terms, environment: str, limit: float) -> None:
+    def __init__(self, due: DueStep, terms: Terms, environment: str, limit: float) -> None:
         step = terms.operation.step
         assert step is not None and step.run is not None
         super().__init__(step.run, limit)
-        self.row_id = row_id
+        self._due = due
         self.terms = terms
         self.row: OutboxRow | None = None
         self.moved: list[Moved] = []
@@ -57,7 +57,7 @@ class LocalTurn(Turn):
 
     def begin(self, connection: Connection) -> tuple[Any, ...] | TurnEnd:
         self.prepare(connection)
-        locked = local_rows.lock(connection, self.row_id, self._environment)
+        locked = local_rows.lock(connection, self._due.id, self._due.taken, self._environment)
         if locked is None:
             return "not_now"
         found, self.backend, self.transaction = locked

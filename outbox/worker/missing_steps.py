@@ -9,6 +9,7 @@ ones still render. So a row is held only if no process has rendered it for an ho
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from psycopg import AsyncConnection
 
@@ -28,10 +29,12 @@ WAIT: Final = timedelta(hours=1)
 """How long a row has waited when no process will render it. Much longer than a definition takes to be rolled out."""
 BATCH: Final = 20
 
-# By the age in the index first: where rows are rendered, nothing is as old.
-MISSING = f"""
+
+def _missing(where: str) -> str:
+    # By the age in the index first: where rows are rendered, nothing is as old.
+    return f"""
 SELECT c.id FROM idem.outbox c
- WHERE c.status = 'unfrozen'
+ WHERE c.status = 'unfrozen' AND {where}
    AND c.available_at <= statement_timestamp() - %(wait)s::interval AND c.start_before > statement_timestamp()
    AND c.operation = ANY (%(operations)s) AND {CALL} <> ALL (%(calls)s)
    AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
@@ -43,22 +46,26 @@ SELECT c.id FROM idem.outbox c
 """  # noqa: S608
 
 
+MISSING = _missing("c.provider <> 'local'")
+MISSING_LOCAL = _missing("c.provider = 'local'")
+
+
 async def hold(connection: AsyncConnection[Any], catalogue: Catalogue) -> int:
     """Hold up to a batch of these rows, in the caller's transaction; how many there were."""
-    operations = catalogue.operations
-    cursor = records(connection)
-    await cursor.execute(
-        MISSING,
-        {
-            "wait": WAIT,
-            "operations": list(operations),
-            "calls": [each.call for each in catalogue.known_calls if each.kind == "provider"],
-            "environment": catalogue.environment,
-            "limit": BATCH,
-        },
-        prepare=True,
-    )
-    ids = [found.id for found in await cursor.fetchall()]
+    about = {
+        "wait": WAIT,
+        "operations": list(catalogue.operations),
+        "environment": catalogue.environment,
+        "limit": BATCH,
+    }
+    local = [step.call for operation in catalogue.operations.values() for step in operation.local_steps]
+    # A step that was a call and is a function now, or the other way round, is not the one that the row waits for.
+    calls = [each.call for each in catalogue.known_calls if each.kind == "provider" and each.call not in local]
+    ids: list[UUID] = []
+    for statement, known in ((MISSING, calls), (MISSING_LOCAL, local)):
+        cursor = records(connection)
+        await cursor.execute(statement, about | {"calls": known}, prepare=True)
+        ids += [found.id for found in await cursor.fetchall()]
     rows = [found.row for found in await read_locked(connection, ids)] if ids else []
     written = await write(connection, [_held(row, catalogue) for row in rows]) if rows else []
     return len(written)

@@ -48,7 +48,7 @@ class Source:
 WAITS = f"""
 SELECT EXISTS (
     SELECT FROM idem.outbox c
-     WHERE c.status = 'unfrozen'
+     WHERE c.status = 'unfrozen' AND c.provider <> 'local'
        AND c.available_at <= statement_timestamp() AND c.start_before > statement_timestamp()
        AND ({CALL}, c.provider, c.account, c.origin) IN (
                SELECT * FROM unnest(%(calls)s::text[], %(providers)s::text[], %(accounts)s::text[],
@@ -71,7 +71,8 @@ def _columns(sources: Sequence[Source]) -> dict[str, list[str]]:
 
 
 RENDERABLE = f"""
-                  c.available_at <= statement_timestamp() AND (c.start_before > statement_timestamp()) IS TRUE
+                  c.provider <> 'local'
+              AND c.available_at <= statement_timestamp() AND (c.start_before > statement_timestamp()) IS TRUE
               AND (NOT c.key_burned OR coalesce(c.quiet_after <= statement_timestamp(), true))
               AND ({CALL}, c.provider, c.account, c.origin) IN (
                       SELECT * FROM unnest(%(calls)s::text[], %(providers)s::text[], %(accounts)s::text[],
@@ -83,6 +84,7 @@ RENDERABLE = f"""
 # In the order of the index: rows of operations that are not known here are passed over in it.
 _ROUND = round_of_tenants(
     "unfrozen",
+    lane=" AND o.provider <> 'local'",
     room="%(limit)s::integer",
     claimable=RENDERABLE,
     columns="c.id, c.intent_id",

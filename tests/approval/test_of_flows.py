@@ -1,9 +1,11 @@
 """A flow that needs an approval: it is of the whole flow, and nothing of it is made before, whatever comes first."""
 
+import os
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from approval.waiting import BIG, SMALL, above
 from fix_spine import Spine
@@ -12,6 +14,7 @@ from flows.order import step
 from producers.application import Application, synced
 
 from idem.decisions import Accepted
+from idem.migrations import grants
 from idem.outcomes import Succeeded
 
 CALLS = (step("charge"), step("ship", on_refusal="compensate"), step("refund", undoes="charge"))
@@ -213,3 +216,34 @@ async def test_an_ordered_flow_keeps_its_place_through_its_approval_and_its_step
         promoted = await told(shop, after, "promoted")
         assert (promoted["to_status"], promoted["details"]["after"]) == ("unfrozen", str(before))
     assert len(await shop.rows()) == 3 and shop.effects() == ["charge"] * 3
+
+
+async def test_no_role_of_a_program_begins_a_later_step_in_its_place(shop: LocalFlows) -> None:
+    """It may write ends of steps and delete rows; what begins after them asks all the same."""
+    shop.define(step("charge"), step("ship", on_refusal="stop"), approve=lambda params: True)
+    intent = shop.spine.accept("k1", operation="order", asked_by="grace").intent_id
+    role = f"idem_daemon_{os.getpid()}_steps"
+    with psycopg.connect(shop.spine.url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} NOSUPERUSER")
+        for statement in grants.statements(role, "daemon"):
+            admin.execute(statement)
+        try:
+            with psycopg.connect(shop.spine.url) as connection:
+                connection.execute(f"SET SESSION AUTHORIZATION {role}")
+                connection.execute(
+                    "INSERT INTO idem.steps (intent_id, step, outbox_id, name, outcome)"
+                    " SELECT intent_id, 1, id, 'charge', 'succeeded' FROM idem.outbox WHERE intent_id = %s", [intent],
+                )  # fmt: skip
+                connection.execute("DELETE FROM idem.outbox WHERE intent_id = %s", [intent])
+                connection.execute(
+                    "SELECT idem.begin_step(%s, 2, '1 day', NULL, 'worker', NULL, NULL, NULL, NULL, false, false)",
+                    [intent],
+                )
+                connection.commit()
+        finally:
+            admin.execute(f"DROP OWNED BY {role}")
+            admin.execute(f"DROP ROLE {role}")
+    await shop.work(times=2)
+    assert shop.effects() == []
+    row = await shop.spine.row(intent)
+    assert (row["step_name"], row["status"], row["approval"]) == ("ship", "approval", "wanted")

@@ -10,6 +10,7 @@ import pytest
 from fix_desk import Desk, Result
 
 from idem.cli.operator import decision
+from idem.outbox.worker.freezing import Freezer
 
 WHY = ("--reason", "ticket 4711")
 
@@ -311,9 +312,10 @@ async def test_a_new_provider_key_waits_until_nothing_sent_can_act(desk: Desk) -
     assert await desk.spine.row(intent) == before
     await desk.spine.advance(61)
     assert (await desk.cli(*order)).code == 0
+    await Freezer(desk.spine.database, desk.spine.catalogue).once()
     after = await desk.spine.row(intent)
     assert before is not None and after is not None
     assert after["generation"] == 2 and after["provider_key"] != before["provider_key"]
-    evidence = await desk.spine.one("SELECT details FROM idem.evidence WHERE kind = 'redriven'")
+    evidence = await desk.spine.one("SELECT details FROM idem.evidence WHERE kind = 'rendered'")
     assert evidence["details"]["old_provider_key"] == str(before["provider_key"])
     await desk.cli("dlq", "redrive", "--provider", "keyed", "--new-provider-key", *WHY, code=2)

@@ -6,7 +6,9 @@ import pytest
 from flows.order import THREE, step
 
 from idem.decisions import Replay
+from idem.outbox.operator import confirmation
 from idem.outbox.values.errors import OperatorRefused
+from idem.outbox.worker.freezing import Freezer
 from idem.outcomes import Refused, Succeeded
 
 OPERATOR = (step("charge"), step("ship", on_refusal="operator"), step("refund", undoes="charge"))
@@ -162,3 +164,28 @@ async def test_the_answer_says_that_not_all_was_undone(flows: Any) -> None:
     decided = flows.spine.accept(operation="order")
     assert isinstance(decided, Replay)
     assert b"Not everything" in decided.answer.body
+
+
+async def test_a_client_that_cancels_twice_opens_no_entry(flows: Any) -> None:
+    """The first step was skipped, so the compensation of it is skipped too: the second cancel comes before that."""
+    skipped = step("charge", when=lambda p, r: False)
+    flows.define(skipped, step("ship", on_refusal="compensate"), step("refund", undoes="charge"))
+    intent = flows.accepted()
+    await Freezer(flows.spine.database, flows.spine.catalogue)._batch()
+    assert await flows.ends(intent) == [("charge", "skipped")]
+    await flows.act("cancel", intent, source="client")
+    with pytest.raises(OperatorRefused, match="being undone already"):
+        await flows.act("cancel", intent, source="client")
+    assert await flows.spine.letters(intent) == []
+    await flows.work(times=2)
+    await flows.spine.expect(intent, state="completed", letters=[])
+
+
+async def test_the_refusal_on_record_confirms_itself(flows: Any) -> None:
+    """An operator who lets it stand needs no word of the provider's again."""
+    intent = await partial(flows)
+    asked = confirmation.ask
+    found = await flows.spine.run(asked, flows.spine.catalogue, intent, None)
+    assert isinstance(found.object, Refused)
+    other = await flows.spine.run(asked, flows.spine.catalogue, intent, "pay_of_another")
+    assert other.object != found.object

@@ -6,6 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
 from idem import Answer, Idem, Request, Results, Step
@@ -58,3 +59,20 @@ def test_both_forms_are_the_same_flow(tmp_path: Path) -> None:
     }  # fmt: skip
     exec(block("python"), {**known})
     assert order(made.catalogue().operations["rides.book"]) == order(declared)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ('ordering_key = "/riid"', 'operations."rides.book".ordering_key'),
+        ('approve = { at = "/amuont", above = 1 }', 'operations."rides.book".approve.at'),
+        ('approve = "alwas"', 'it must be "always", or a table like'),
+        ('approve = { at = "/amount", over = 1 }', 'it must be "always", or a table like'),
+    ],
+)
+def test_a_pointer_to_no_param_and_a_rule_that_is_none_are_named_once(tmp_path: Path, written: str, told: str) -> None:
+    file = tmp_path / "idem.toml"
+    file.write_text(PROVIDERS + block("toml").replace('label = "ride {ride}"', written))
+    found = [str(each) for each in explain(file, {}) if each.level == "error"]
+    assert len(found) == 1
+    assert told in found[0]

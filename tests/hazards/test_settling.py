@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -24,6 +24,7 @@ from idem.outbox.settle import key_rotation
 from idem.outbox.settle.locked_rows import lock
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
+from idem.outbox.worker.freezing import Freezer
 from idem.outcomes import CouldNotAsk, Pending, Refused, Succeeded
 from idem.reconciler import asker
 
@@ -366,19 +367,20 @@ async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_m
     intent = await spine.sent(amount=-1)
     before = await spine.row(intent)
 
-    async def renew() -> UUID:
-        async with spine.database.connection() as connection, connection.transaction():
-            found = await lock(connection, before["id"])
-            assert found is not None
-            return (await key_rotation.renew(connection, spine.catalogue, found.row))[0]
-
-    with pytest.raises(OperatorRefused, match="may still have an effect"):
-        await renew()
-    assert len(await spine.all("SELECT FROM idem.requests")) == 1
+    with pytest.raises(OperatorRefused, match="may still act at the provider"):
+        await spine.act("redrive", intent, new_provider_key=True)
+    async with spine.database.connection() as connection, connection.transaction():
+        found = await lock(connection, before["id"])
+        assert found is not None
+        following = await key_rotation.following(connection, found.row)
+        with pytest.raises(OperatorRefused, match="may still have an effect"):
+            await key_rotation.rekey(connection, before["id"], following)
     await spine.advance(KEYED.flight_limit + 1)
-    key = await renew()
-    await spine.expect(intent, generation=2, provider_key=key)
-    assert key != before["provider_key"]
+    await spine.act("redrive", intent, new_provider_key=True)
+    await Freezer(spine.database, spine.catalogue).once()
+    await spine.expect(intent, generation=2, provider_key=following.key)
+    assert following.key != before["provider_key"]
+    assert len(await spine.all("SELECT FROM idem.requests")) == 2
     late = await prove(spine, before["id"], Succeeded("pay_of_the_old_key"))
     assert late == "applied", "earlier keys are still matched"
 

@@ -1,14 +1,17 @@
 """What an operator sees of blocked keys, and what lets them go on."""
 
 import json
+from typing import Any
 from uuid import UUID
 
 import pytest
 from fix_desk import Desk
 from fix_spine import Spine
+from flows.order import Flows, step
 
 from idem.outbox.operator import ages, order
 from idem.outbox.values.errors import OperatorRefused
+from idem.outcomes import Succeeded
 
 LOST = ["drop_before_acting"]
 
@@ -161,3 +164,22 @@ async def test_the_doctor_and_the_status_name_a_held_key(desk: Desk) -> None:
     assert any(each.startswith("waiting: the oldest of 1 row is waiting for") for each in said), said
     assert "idem intents blocked" in (await desk.cli("status")).out + (await desk.cli("status")).err
     assert head
+
+
+async def test_the_next_step_of_a_skipped_flow_takes_a_place_behind_the_others(spine: Spine) -> None:
+    """Its proof comes while a follower is at work: the step that begins waits, and is not rendered."""
+    flows: Any = Flows(spine)
+    flows.define(step("charge"), step("ship", on_refusal="stop"), ordering_key="/amount", on_head_refused="continue")
+    head, follower = flows.accepted("a"), flows.accepted("b")
+    await flows.work(faults=["act_then_drop"])
+    await flows.spine.run(order.unblock, head, by="ann", reason="known", skip=True)
+    assert [await flows.spine.status(each) for each in (head, follower)] == ["unknown", "pending"]
+    await flows.prove(await flows.spine.row(head), Succeeded("pay_1"))
+    row = await flows.spine.row(head)
+    assert (row["step_name"], row["status"], row["ordering_number"]) == ("ship", "waiting", None)
+    await flows.spine.sweep()
+    assert await flows.spine.status(head) == "waiting"
+    await flows.work(times=4)
+    assert flows.effects()[-3:] == ["charge", "ship", "ship"]
+    for each in (head, follower):
+        await flows.spine.expect(each, state="completed")

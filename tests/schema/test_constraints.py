@@ -25,6 +25,7 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("installation_singleton_check", T, {"singleton": False}),
     ("installation_secret_check", T, {"secret": b"short"}),
     ("intent_state_is_known", I, {"state": "expired"}),
+    ("intent_approval_is_known", I, {"approval": "perhaps"}),
     ("intent_outcome_is_known", I, {"state": "completed", "settled_at": NOW, "outcome": "lost"}),
     ("completed_intent_says_how", I, {"state": "completed", "settled_at": NOW}),
     ("completed_intent_says_how", I, {"outcome": "refused"}),

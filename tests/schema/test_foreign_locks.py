@@ -30,7 +30,7 @@ WAITS: Final = {
     "ingest.WRITE_FATE": ONE,
     "waiting_events.FAILED": ONE, "waiting_events.CLOSE": ONE,
     "discrepancies.STATE": ONE,
-    "key_rotation.REKEY": AFTER, "freezing.FREEZE": AFTER, "local_rows.LABEL": AFTER, "key_rotation.FREEZE": AFTER,
+    "key_rotation.REKEY": AFTER, "freezing.FREEZE": AFTER, "local_rows.LABEL": AFTER,
     "tenant_counts.COUNT_KEYS": AFTER,
     "quarantine.DOUBT_OPEN": AFTER, "takeover.SENT": AFTER, "tenant_counts.MOVE_MARKS": AFTER,
     "tenant_counts.SUBTRACT": AFTER,

@@ -34,7 +34,7 @@ def next_key(connection: Connection, generation: int = 2) -> dict[str, Any]:
     return {"id": ROW, "generation": generation, "key": shapes.derived(connection, "t", "pay", "k", generation)}
 
 
-@pytest.mark.parametrize("status", [status for status in OPEN if status != "held"])
+@pytest.mark.parametrize("status", OPEN)
 def test_no_other_request_is_frozen_for_a_call_under_way(rolled_back: Connection, daemon: str, status: str) -> None:
     """Accepted 700, paid 99999: also where it would be under the derived key."""
     plant(rolled_back, **row_columns(status))
@@ -44,7 +44,7 @@ def test_no_other_request_is_frozen_for_a_call_under_way(rolled_back: Connection
         pytest.raises(psycopg.errors.CheckViolation, match="refuses this INSERT of requests"),
         rolled_back.transaction(),
     ):
-        rolled_back.execute(key_rotation.FREEZE, given)
+        shapes.insert(rolled_back, "requests", generation=2, provider_key=given["key"], body=OTHER["body"])
     with (
         pytest.raises(psycopg.errors.CheckViolation, match="refuses this UPDATE of outbox row"),
         rolled_back.transaction(),
@@ -55,11 +55,8 @@ def test_no_other_request_is_frozen_for_a_call_under_way(rolled_back: Connection
         shapes.insert(rolled_back, "requests", body=OTHER["body"])
 
 
-@pytest.mark.parametrize(
-    ("status", "burned"), [("held", False), ("held", True), ("unfrozen", True)],
-)  # fmt: skip
-def test_the_next_generation_is_made_in_order(rolled_back: Connection, daemon: str, status: str, burned: bool) -> None:
-    plant(rolled_back, **row_columns(status), key_burned=burned, quiet_after=NOW)
+def test_the_next_generation_is_made_in_order(rolled_back: Connection, daemon: str) -> None:
+    plant(rolled_back, **row_columns("unfrozen"), key_burned=True, quiet_after=NOW)
     given = {**next_key(rolled_back), **OTHER}
     wrong = (
         {"generation": 2, "provider_key": shapes.INTENT},
@@ -73,16 +70,13 @@ def test_the_next_generation_is_made_in_order(rolled_back: Connection, daemon: s
             rolled_back.transaction(),
         ):
             shapes.update(rolled_back, "outbox", **changes)
-    if status == "held":
-        rolled_back.execute(key_rotation.FREEZE, given)
     assert rolled_back.execute(key_rotation.REKEY, given).fetchone() == (ROW,)
-    if status == "unfrozen":
-        assert shapes.update(rolled_back, "outbox", status="pending") == 1
-        shapes.insert(rolled_back, "requests", generation=2, provider_key=given["key"])
+    assert shapes.update(rolled_back, "outbox", status="pending") == 1
+    shapes.insert(rolled_back, "requests", generation=2, provider_key=given["key"])
 
 
 def test_the_next_generation_waits_for_the_quiet_time(rolled_back: Connection, daemon: str) -> None:
-    plant(rolled_back, **row_columns("held"), quiet_after=SOON)
+    plant(rolled_back, **row_columns("unfrozen"), key_burned=True, quiet_after=SOON)
     key = next_key(rolled_back)["key"]
     rolled_back.execute(daemon)
     with pytest.raises(psycopg.errors.CheckViolation, match="provider key of generation"):

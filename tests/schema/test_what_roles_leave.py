@@ -16,7 +16,8 @@ RESOLVED = {"resolved_at": NOW, "resolution": "completed", "resolved_by": "anna"
 
 OF_AN_INTENT = {
     "id": shapes.ROW, "tenant_id": "other", "operation": "other", "idempotency_key": "other", "provider": "other",
-    "account": "other", "asked_by": "other", "params": '{"amount": 2}', "plan": "[]", "created_at": LONG_AGO,
+    "account": "other", "asked_by": "other", "approval": "undecided", "params": '{"amount": 2}', "plan": "[]",
+    "created_at": LONG_AGO,
 }  # fmt: skip
 OF_ITS_END = {
     "outcome": "refused", "settled_at": LONG_AGO, "provider_reference": "pay_other", "result": '{"a": 1}',

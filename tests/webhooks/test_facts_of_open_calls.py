@@ -7,6 +7,7 @@ from fix_webhooks import Hooks, event
 from webhooks.refunds import again, knowing_refunds, made, told
 
 from idem.errors import OperatorRefused
+from idem.outbox.worker.freezing import Freezer
 from idem.outcomes import NotExecuted, Succeeded
 
 
@@ -52,6 +53,7 @@ async def test_what_ended_under_an_earlier_key_is_asked_for_once(hooks: Hooks) -
     reference = await made(hooks, first)
     await spine.advance(300)
     await hooks.desk.act("redrive", intent, new_provider_key=True)
+    await Freezer(spine.database, spine.catalogue).once()
     assert await hooks.fate(event(first, "refunded", reference)) == "hint"
     assert await fates(hooks, 4) == ["early"] * 4
     assert asked(hooks) == 1

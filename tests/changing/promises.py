@@ -79,7 +79,7 @@ async def _nothing_is_silent(story: Story) -> None:
     names the reason for which no daemon serves it."""
     for row in await story.spine.all(
         "SELECT n.id, n.operation, n.idempotency_key, n.state, o.provider, o.account, o.origin, o.format_version,"
-        " o.status, o.doubted_since, k.state AS told, EXISTS (SELECT FROM idem.dead_letters d"
+        " o.step_name, o.status, o.doubted_since, k.state AS told, EXISTS (SELECT FROM idem.dead_letters d"
         " WHERE d.intent_id = n.id AND d.resolved_at IS NULL) AS letter"
         " FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id"
         " LEFT JOIN idem.idempotency_keys k ON k.intent_id = n.id WHERE n.state <> 'completed'"

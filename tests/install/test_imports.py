@@ -20,7 +20,8 @@ WALK = """
 import importlib, pkgutil, sys
 import idem
 for found in pkgutil.walk_packages(idem.__path__, "idem."):
-    if not found.name.endswith(".__main__") and found.name != "idem.migrations.env":
+    # The demo's application is defined over the idem.toml that the demo writes beside it.
+    if not found.name.endswith(".__main__") and found.name not in ("idem.migrations.env", "idem.cli.demo.shop"):
         importlib.import_module(found.name)
 import {theirs}
 for module in ({theirs}):

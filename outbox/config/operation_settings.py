@@ -185,7 +185,11 @@ class OperationTable(Section):
     @classmethod
     def _is_a_rule(cls, value: Any) -> Any:
         if value is not None and value != "always" and not (isinstance(value, dict) and set(value) == {"at", "above"}):
-            raise ValueError('it must be "always", or a table like { at = "/amount", above = 100000 }')
+            wrong = (
+                ", ".join(str(name) for name in value if name not in ("at", "above")) if isinstance(value, dict) else ""
+            )
+            not_ours = f"; {wrong} is none of it" if wrong else ""
+            raise ValueError(f'it must be "always", or a table like {{ at = "/amount", above = 100000 }}{not_ours}')
         return value
 
     @property

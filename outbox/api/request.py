@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from starlette.requests import Request
 
@@ -11,6 +13,7 @@ from idem.outbox.accept.prepare import Prepared, prepare
 from idem.outbox.api import reading
 from idem.outbox.api.large_bodies import HEAVY
 from idem.outbox.api.store import Store
+from idem.outbox.calls.user_code import Turns
 from idem.outbox.config.http_settings import MOST_VALUES, ApiSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import OperationSpec
@@ -20,6 +23,11 @@ from idem.outbox.tenants.authentication import Caller
 from idem.outbox.tenants.keyed_lock import KeyedLock
 from idem.outbox.values.canonical import MAX_BYTES
 from idem.outbox.values.errors import BodyInvalid, ParamsInvalid, Unrenderable
+from idem.outbox.values.threads import whole
+
+TIME_LIMIT: Final = 10.0
+"""Seconds that the code of an operation in Python (its model, `request`, `label`, `approve`) may take for one request,
+and that it may wait for a turn."""
 
 
 @dataclass(slots=True)
@@ -45,6 +53,7 @@ class RequestReader:
 
     def __post_init__(self) -> None:
         self._large = KeyedLock()
+        self._turns = Turns("idem-request", limit=TIME_LIMIT, patience=TIME_LIMIT)
 
     @asynccontextmanager
     async def said(
@@ -88,12 +97,23 @@ class RequestReader:
         """All that can be said about a request without the database. Raises ProblemError."""
         secret, query, trace = await self.store.secret(), reading.query(request), reading.trace(request)
         values = self.settings.max_values
-        try:
-            return await HEAVY.run(caller.tenant, len(said.body), lambda: prepare(
+
+        def made() -> Prepared:
+            return prepare(
                 self.catalogue.operations, self.catalogue.providers, secret, tenant=caller.tenant,
                 operation=operation.name, key=said.key, params=reading.params(said.body, values), query=query,
                 traceparent=trace, caller=caller.label,
-            ))  # fmt: skip
+            )  # fmt: skip
+
+        try:
+            if operation.templated:
+                return await HEAVY.run(caller.tenant, len(said.body), made)
+            return await self._turns.run(operation.name, partial(whole, made))
+        except TimeoutError as error:
+            telemetry.broken("api", error, f"the code of {operation.name}, which took longer than {TIME_LIMIT:g} s")
+            raise ProblemError(
+                "internal_error", "The operation's own code did not answer in time. Nothing was accepted."
+            ) from None
         except BodyInvalid as error:
             raise reading.body_problem(error) from None
         except ParamsInvalid as error:

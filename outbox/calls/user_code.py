@@ -8,6 +8,7 @@ import asyncio
 import functools
 import inspect
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -76,6 +77,29 @@ def is_async(function: Callable[..., Any]) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+class Turns:
+    """Runs code of operations in threads of its own, each operation at most `slots` at once and each turn `limit`
+    seconds at the most, so that code which hangs keeps no other operation waiting.
+
+    The threads are daemons: what goes on beyond its limit keeps its slot, and ends with the process.
+    """
+
+    def __init__(self, name: str, *, limit: float, patience: float, slots: int = 4) -> None:
+        self._name = name
+        self._limit = limit
+        self._patience = patience
+        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(slots))
+
+    async def run(self, operation: str, work: Callable[[], Made]) -> Made:
+        """What it returns. Raises what it raises, and TimeoutError: it has no slot after `patience` seconds, or takes
+        longer than its limit."""
+        slot = self._slots[operation]
+        await asyncio.wait_for(slot.acquire(), self._patience)
+        ended = in_a_thread(work, self._name)
+        ended.add_done_callback(lambda _: slot.release())
+        return await asyncio.wait_for(asyncio.shield(ended), self._limit)
 
 
 def in_a_thread(work: Callable[[], Made], name: str) -> asyncio.Future[Made]:

@@ -72,6 +72,7 @@ def shared(settings: OperationTable) -> dict[str, Any]:
         interim=_interim(settings.answer.interim),
         approve=_approve(settings.approve),
         rejected=_rejected(settings.answer.rejected),
+        templated=True,
     )
 
 

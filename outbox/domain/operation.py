@@ -137,6 +137,8 @@ class OperationSpec:
     A flow has `steps`, each as an operation with the provider, the account and the `step` of its own call: the forward
     ones in their order, then the compensations in the order in which they would run. An approval is of the whole flow,
     before its first step.
+
+    `templated`: it is of idem.toml, and none of its functions is code of the user's, which may hang.
     """
 
     name: str
@@ -172,6 +174,7 @@ class OperationSpec:
     kind: Kind = "provider"
     steps: tuple["OperationSpec", ...] = ()
     step: StepSpec | None = None
+    templated: bool = False
     lease: float = 60.0
     renew_for: float = 900.0
 

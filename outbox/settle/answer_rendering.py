@@ -4,15 +4,12 @@ If the stored answer fails the row settles with the fallback and a dead letter: 
 answer fails the default takes its place: nothing immutable was written, so a line in the log is enough.
 """
 
-import asyncio
 import json
-from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from idem.outbox.calls.user_code import in_a_thread
+from idem.outbox.calls.user_code import Turns
 from idem.outbox.domain.approval import REJECTED
 from idem.outbox.domain.completion import default_interim, meaning
 from idem.outbox.domain.operation import Answer, FinalOutcome, OperationSpec, check_answer, versioned
@@ -51,7 +48,7 @@ class Renderer:
     """
 
     def __init__(self, slots: int = 4) -> None:
-        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(slots))
+        self._turns = Turns("idem-answer", limit=TIME_LIMIT, patience=SLOT_LIMIT, slots=slots)
 
     async def render(
         self, operation: OperationSpec, seen: Proof, intent_id: UUID, row: OutboxRow | None = None
@@ -77,7 +74,7 @@ class Renderer:
         make = operation.rejected
         if make is None:
             return versioned(REJECTED, operation.answer_version)
-        answer = await self._run(operation.name, lambda: make(str(intent_id)))
+        answer = await self._turns.run(operation.name, lambda: make(str(intent_id)))
         check_answer(answer)
         return versioned(answer, operation.answer_version)
 
@@ -90,7 +87,7 @@ class Renderer:
 
     async def _answer(self, operation: OperationSpec, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
         try:
-            answer = await self._run(operation.name, lambda: operation.answer(outcome, str(intent_id)))
+            answer = await self._turns.run(operation.name, lambda: operation.answer(outcome, str(intent_id)))
             return _checked(operation, answer)
         except Exception as error:  # user code may raise anything; the row must settle all the same
             return _failed(operation, outcome, intent_id, error)
@@ -100,19 +97,11 @@ class Renderer:
         if interim is None:
             return default_interim(working)
         try:
-            shown = await self._run(operation.name, lambda: interim(working))
+            shown = await self._turns.run(operation.name, lambda: interim(working))
             return default_interim(working) if shown is None else _check_interim(shown)
         except Exception as error:  # user code may raise anything; the row must settle all the same
             telemetry.broken("renderer", error, f"the interim answer of {operation.name}; the client gets the default")
             return default_interim(working)
-
-    async def _run(self, operation: str, render: Callable[[], Any]) -> Any:
-        slot = self._slots[operation]
-        await asyncio.wait_for(slot.acquire(), SLOT_LIMIT)
-        ended = in_a_thread(render, "idem-answer")
-        ended.add_done_callback(lambda _: slot.release())
-        # What goes on beyond its limit keeps its slot; its thread is left behind and ends with the process.
-        return await asyncio.wait_for(asyncio.shield(ended), TIME_LIMIT)
 
 
 def skipped_answer(operation: OperationSpec, row: OutboxRow) -> Rendered:

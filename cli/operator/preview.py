@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from idem.outbox.domain.approval import UNAPPROVED
 from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.outbox_row import UNAPPROVED
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.operator import dead_letters, guards, locking
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from idem.outbox.config.call_settings import CallSettings, Templated
 from idem.outbox.config.schema_checks import check_schema
@@ -19,6 +19,16 @@ from idem.outbox.values.settings_base import Duration, Section
 DAY = 86400.0
 
 
+def _settable(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        check_settable(name, text)
+    return value
+
+
+AnswerHeaders: TypeAlias = Annotated[dict[str, str], AfterValidator(_settable)]
+"""Headers of an answer of idem's own."""
+
+
 class AnswerTemplate(Templated):
     """The answer to the client: rendered from the outcome, and never changed once it is stored."""
 
@@ -30,15 +40,8 @@ class AnswerTemplate(Templated):
     body: Any = None
     """JSON body with places {idem.intent}, {idem.reference}, {idem.status}, {idem.state} and the fields of the outcome,
     e.g. {amount?}; default null."""
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: AnswerHeaders = Field(default_factory=dict)
     """Headers of the answer, plain text; default content-type: application/json."""
-
-    @field_validator("headers")
-    @classmethod
-    def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            check_settable(name, text)
-        return value
 
 
 class InterimTemplate(Templated):
@@ -62,7 +65,7 @@ class RejectedTemplate(Templated):
     """HTTP status of the answer, 400 to 499."""
     body: Any = None
     """JSON body; {idem.intent} is the one place that it may have; default null."""
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: AnswerHeaders = Field(default_factory=dict)
     """Headers of the answer, plain text; default content-type: application/json."""
 
     @field_validator("body")
@@ -73,13 +76,6 @@ class RejectedTemplate(Templated):
                 raise ValueError(
                     f"{{{hole.name}}}: there is no outcome whose field it could be; only {{idem.intent}} is"
                 )
-        return value
-
-    @field_validator("headers")
-    @classmethod
-    def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            check_settable(name, text)
         return value
 
 

@@ -15,8 +15,6 @@ from idem.outbox.values.errors import ConfigError, Unrenderable
 
 Ruling: TypeAlias = Literal["none", "wanted", "wanted_of_another"]
 """none: it may be sent. wanted: a person must approve it; of_another: another one than who asked for it."""
-UNAPPROVED: Final = frozenset({"wanted", "wanted_of_another"})
-"""What `outbox.approval` says of a call that somebody must approve first."""
 UNDECIDED: Final = "undecided"
 """What it says of a call that was accepted by SQL, until a worker renders it."""
 NAME_LIMIT: Final = 200

@@ -17,6 +17,8 @@ Source: TypeAlias = Literal[
     "import",
 ]  # fmt: skip
 """Who changes states and brings proofs: the `source` of evidence."""
+UNAPPROVED: Final = frozenset({"wanted", "wanted_of_another"})
+"""What `outbox.approval` says of a call that somebody must approve first."""
 OWN_SOURCES: Final = frozenset({"worker", "inline", "reconciler"})
 """Whose proofs are about an attempt of ours; a provider's event names none."""
 
@@ -93,7 +95,7 @@ class OutboxRow:
     @property
     def queued_as(self) -> OutboxStatus:
         """The status with which it goes to work: the one place of Python that chooses it (SQL: `idem.next_status`)."""
-        if self.approval in ("wanted", "wanted_of_another"):
+        if self.approval in UNAPPROVED:
             return OutboxStatus.APPROVAL
         if self.blocked:
             return OutboxStatus.WAITING

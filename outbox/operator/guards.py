@@ -253,7 +253,7 @@ def against_reject(snapshot: Snapshot, *, sure: bool = False) -> str | None:
 def _waits_not(snapshot: Snapshot) -> str:
     row = snapshot.row
     text = f"it does not wait for an approval (it is {row.status})"
-    if row.status is OutboxStatus.HELD and row.approval in approval.UNAPPROVED:
+    if row.status is OutboxStatus.HELD and row.queued_as is OutboxStatus.APPROVAL:
         text += ": the client's retry, or `idem dlq redrive`, asks for it again"
     return text
 

@@ -123,11 +123,14 @@ class Freezer:
     async def _batch(self) -> tuple[int, int, bool]:
         """How many rows were found, and written, and whether a step may have begun in place of a skipped one."""
         sources = [source for source in self._sources if self._running[source.call] < THREADS]
+        missing_due = self._missing_held + MISSING_EVERY <= time.monotonic()
+        if not sources and not missing_due:
+            return 0, 0, False
         # The result for a row that was cancelled meanwhile is never used.
         kept = time.monotonic() - KEPT
         self._late = {row: each for row, each in self._late.items() if not each.ended.done() or each.began > kept}
         async with self._database.connection() as connection:
-            if self._missing_held + MISSING_EVERY <= time.monotonic():
+            if missing_due:
                 async with after_commit.transaction(connection):
                     if await missing_steps.hold(connection, self._catalogue) < missing_steps.BATCH:
                         self._missing_held = time.monotonic()

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from idem.outbox.database import session
 from idem.outbox.domain import approval
 from idem.outbox.domain.operation import OperationSpec
-from idem.outbox.domain.outbox_row import OutboxRow
+from idem.outbox.domain.outbox_row import UNAPPROVED, OutboxRow
 from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change
 from idem.outbox.handlers.turn import Turn, TurnEnd
@@ -100,7 +100,7 @@ class LocalTurn(Turn):
         except Unrenderable:
             self.final = True
             raise
-        self.asks = self._ruling in approval.UNAPPROVED
+        self.asks = self._ruling in UNAPPROVED
         if self.asks:
             self._write(connection, local_steps.asking(row, self._ruling, self.terms))
         return self.asks

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from idem.outbox.domain import approval
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.operation import OperationSpec
+from idem.outbox.domain.outbox_row import UNAPPROVED
 from idem.outbox.domain.provider import Provider
 from idem.outbox.settle import steps
 from idem.outbox.settle.answer_rendering import Rendered, skipped_answer
@@ -59,7 +60,7 @@ def render(one: Unfrozen, provider: Provider, checked: Callable[[], None]) -> Fr
     ruling = approval.ruling(operation, params) if one.row.approval == approval.UNDECIDED else None
     made, label = _rendered(one, provider, params), operation.label(params) if first else None
     if isinstance(made, Skipped):
-        return Unapproved(ruling) if ruling in approval.UNAPPROVED else replace(made, ruling=ruling)
+        return Unapproved(ruling) if ruling in UNAPPROVED else replace(made, ruling=ruling)
     return replace(made, label=None if label is None else storable.text(label), ruling=ruling)
 
 

@@ -1,12 +1,10 @@
 """Approve and reject: two persons, one winner, who and why, and the answer that is stored for ever."""
 
-import asyncio
 import json
-from collections.abc import Awaitable
-from typing import Any
 
 import pytest
 from approval.waiting import BIG, OWN, SMALL, Waiting
+from fix_racing import race
 from fix_steps import claim
 
 from idem import Answer
@@ -17,20 +15,6 @@ from idem.outbox.operator import approvals
 from idem.outbox.operator.actions import Done
 
 ROUNDS = 10
-
-
-async def race(*runners: Awaitable[Any]) -> list[Any]:
-    """Start all at one barrier; results in order, an OperatorRefused as a value."""
-    barrier = asyncio.Barrier(len(runners))
-
-    async def run(runner: Awaitable[Any]) -> Any:
-        await barrier.wait()
-        try:
-            return await runner
-        except OperatorRefused as refusal:
-            return refusal
-
-    return await asyncio.gather(*(run(runner) for runner in runners))
 
 
 async def test_a_rejection_answers_the_key_for_ever(waiting: Waiting) -> None:

@@ -2,11 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable
-from typing import Any
 
 import pytest
 from fix_desk import Desk
+from fix_racing import race
 from fix_sql import engine_of
 from fix_steps import claim, prove
 
@@ -16,20 +15,6 @@ from idem.outbox.operator.actions import Done
 from idem.outcomes import Succeeded
 
 ROUNDS = 12
-
-
-async def race(*runners: Awaitable[Any]) -> list[Any]:
-    """Start all at one barrier; results in order, a OperatorRefused as a value."""
-    barrier = asyncio.Barrier(len(runners))
-
-    async def run(runner: Awaitable[Any]) -> Any:
-        await barrier.wait()
-        try:
-            return await runner
-        except OperatorRefused as refusal:
-            return refusal
-
-    return await asyncio.gather(*(run(runner) for runner in runners))
 
 
 async def test_either_the_claim_or_the_cancellation_has_the_row(desk: Desk) -> None:

@@ -43,6 +43,10 @@ THREE = (
 """Each refusal after the first undoes what is done."""
 
 
+OPERATOR = (step("charge"), step("ship", on_refusal="operator"), step("refund", undoes="charge"))
+"""An operator decides about a refused shipment."""
+
+
 def answer(outcome: Any, intent: str) -> Answer:
     told = {name: end.outcome for name, end in outcome.steps.items()}
     return Answer(201 if outcome.succeeded else 402, {"payment": outcome.reference, "steps": told})
@@ -94,3 +98,11 @@ class Flows:
 
     async def intent(self, intent: UUID) -> Any:
         return await self.spine.one("SELECT * FROM idem.intents WHERE id = %(i)s", i=intent)
+
+    async def partial(self) -> UUID:
+        """An order that is charged, and whose shipment was refused."""
+        self.define(*OPERATOR)
+        intent = self.accepted()
+        await self.work()
+        await self.work(faults=["decline"])
+        return intent

@@ -11,20 +11,9 @@ from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker.freezing import Freezer
 from idem.outcomes import Refused, Succeeded
 
-OPERATOR = (step("charge"), step("ship", on_refusal="operator"), step("refund", undoes="charge"))
-
-
-async def partial(flows: Any) -> Any:
-    """An order that is charged, and whose shipment was refused."""
-    flows.define(*OPERATOR)
-    intent = flows.accepted()
-    await flows.work()
-    await flows.work(faults=["decline"])
-    return intent
-
 
 async def test_what_is_done_is_undone(flows: Any) -> None:
-    intent = await partial(flows)
+    intent = await flows.partial()
     await flows.act("undo", intent)
     assert await flows.spine.letters(intent) == []
     await flows.work(times=2)
@@ -35,7 +24,7 @@ async def test_what_is_done_is_undone(flows: Any) -> None:
 
 
 async def test_the_refusal_stands_as_the_answer(flows: Any) -> None:
-    intent = await partial(flows)
+    intent = await flows.partial()
     await flows.act("resolve_completed", intent, outcome=Refused(None, "declined"))
     found = await flows.intent(intent)
     assert (found["state"], found["outcome"]) == ("completed", "refused")
@@ -47,7 +36,7 @@ async def test_the_refusal_stands_as_the_answer(flows: Any) -> None:
 
 
 async def test_the_step_is_sent_again_under_the_next_key(flows: Any) -> None:
-    intent = await partial(flows)
+    intent = await flows.partial()
     await flows.spine.advance(200)
     await flows.act("redrive", intent)
     await flows.work(times=2)
@@ -105,7 +94,7 @@ async def test_a_client_cancels_nothing_that_is_partly_done(flows: Any) -> None:
 
 
 async def test_nothing_is_undone_twice(flows: Any) -> None:
-    intent = await partial(flows)
+    intent = await flows.partial()
     await flows.act("undo", intent)
     with pytest.raises(OperatorRefused, match="undone already"):
         await flows.act("undo", intent)
@@ -121,7 +110,7 @@ async def test_a_call_that_may_have_left_is_not_undone_around(flows: Any) -> Non
 
 
 async def test_a_success_after_the_refusal_is_a_contradiction(flows: Any) -> None:
-    intent = await partial(flows)
+    intent = await flows.partial()
     row = await flows.spine.row(intent)
     await flows.prove(row, Succeeded(row["provider_reference"], "succeeded"))
     assert sorted(await flows.spine.letters(intent)) == ["conflict", "partial"]
@@ -131,7 +120,7 @@ async def test_a_success_after_the_refusal_is_a_contradiction(flows: Any) -> Non
 
 async def test_a_refusal_that_was_decided_about_ends_no_later_send(flows: Any) -> None:
     """The refusal's event comes again while the step is sent under its next key."""
-    intent = await partial(flows)
+    intent = await flows.partial()
     refused = await flows.spine.row(intent)
     await flows.spine.advance(200)
     await flows.act("redrive", intent)
@@ -183,7 +172,7 @@ async def test_a_client_that_cancels_twice_opens_no_entry(flows: Any) -> None:
 
 async def test_the_refusal_on_record_confirms_itself(flows: Any) -> None:
     """An operator who lets it stand needs no word of the provider's again."""
-    intent = await partial(flows)
+    intent = await flows.partial()
     asked = confirmation.ask
     found = await flows.spine.run(asked, flows.spine.catalogue, intent, None)
     assert isinstance(found.object, Refused)

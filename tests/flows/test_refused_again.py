@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from fix_steps import claim_one
 from flows.local import WRITE, local
-from flows.order import step
+from flows.order import OPERATOR
 from sqlalchemy.orm import Session
 
 from idem import Answer
@@ -18,17 +18,6 @@ from idem.outbox.settle import proofs, results
 from idem.outbox.worker.freezing import Freezer
 from idem.outbox.worker.worker import Worker
 from idem.outcomes import Ambiguous, Refused
-
-OPERATOR = (step("charge"), step("ship", on_refusal="operator"), step("refund", undoes="charge"))
-
-
-async def refused(flows: Any) -> Any:
-    """An order whose shipment was refused, and that an operator has queued again."""
-    flows.define(*OPERATOR)
-    intent = flows.accepted()
-    await flows.work()
-    await flows.work(faults=["decline"])
-    return intent
 
 
 async def run_for(shop: Any, seconds: float) -> None:
@@ -67,7 +56,7 @@ async def test_a_function_that_refuses_again_rests_again(shop: Any, undo: bool) 
 
 async def test_the_old_refusal_does_not_end_a_send_whose_answer_is_lost(flows: Any) -> None:
     """The event of the old refusal comes while the new send has a live claim, which then ends without an answer."""
-    intent = await refused(flows)
+    intent = await flows.partial()
     old = await flows.spine.row(intent)
     await flows.spine.advance(200)
     await flows.act("redrive", intent)
@@ -105,7 +94,7 @@ async def test_a_refusal_of_the_new_send_counts_though_it_has_no_reference(flows
 
 
 async def test_a_refusal_of_an_attempt_before_the_redrive_changes_nothing(flows: Any) -> None:
-    intent = await refused(flows)
+    intent = await flows.partial()
     old = await flows.spine.row(intent)
     await flows.spine.advance(200)
     await flows.act("redrive", intent)

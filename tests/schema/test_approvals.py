@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from fix_sql import engine_of
 from producers.application import accept, synced
 from schema import shapes
 from schema.databases import Installed, as_role
+from schema.sessions import session
 
 from idem.decisions import Accepted
 from idem.migrations import runner
@@ -68,15 +68,6 @@ def people(installed: Installed) -> Iterator[dict[str, str]]:
         for name in names.values():
             admin.execute(f"DROP OWNED BY {name}")
             admin.execute(f"DROP ROLE {name}")
-
-
-@contextmanager
-def session(installed: Installed, role: str) -> Iterator[Connection]:
-    with psycopg.connect(installed.superuser_url) as connection:
-        connection.execute(f"SET SESSION AUTHORIZATION {role}")
-        connection.commit()
-        yield connection
-        connection.rollback()
 
 
 def asked(installed: Installed, people: dict[str, str], **changes: Any) -> UUID:

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from fix_sql import query
 from fix_waiting import stopping
 from producers.application import accept, synced
 from schema.databases import Installed
+from schema.sessions import session
 
 from idem import Settled
 from idem.decisions import Accepted, InProgress, Replay, Retrying
@@ -38,16 +38,6 @@ def seller(installed: Installed) -> Iterator[str]:
         yield name
         admin.execute(f"DROP OWNED BY {name}")
         admin.execute(f"DROP ROLE {name}")
-
-
-@contextmanager
-def session(installed: Installed, role: str) -> Iterator[Connection]:
-    """A session that has logged in as this role, for all that the database can tell."""
-    with psycopg.connect(installed.superuser_url) as connection:
-        connection.execute(f"SET SESSION AUTHORIZATION {role}")
-        connection.commit()
-        yield connection
-        connection.rollback()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from idem.outbox.domain.outcomes import Outcome, Pending, Proof, Refused, Seen, 
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.settle import proofs, results
 from idem.outbox.settle.answer_rendering import Renderer
-from idem.outbox.settle.results import Report
+from idem.outbox.settle.report import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claim

@@ -29,14 +29,16 @@ END $$;
 CREATE TRIGGER key_begins_in_progress BEFORE INSERT ON idem.idempotency_keys FOR EACH ROW
     WHEN (NEW.state <> 'in_progress')
     EXECUTE FUNCTION idem.refuse('a key begins in_progress');
-CREATE TRIGGER key_transition_is_listed BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
+CREATE TRIGGER key_transition_is_listed AFTER UPDATE OF state ON idem.idempotency_keys FOR EACH ROW
     WHEN (OLD.state <> NEW.state AND (OLD.state, NEW.state) NOT IN (
         ('in_progress', 'completed'), ('in_progress', 'failed_retryable'), ('in_progress', 'unknown'),
         ('unknown', 'completed'), ('unknown', 'in_progress'), ('unknown', 'failed_retryable'),
         ('failed_retryable', 'in_progress'), ('failed_retryable', 'completed'), ('failed_retryable', 'unknown'),
         ('failed_retryable', 'expired'), ('completed', 'expired')))
     EXECUTE FUNCTION idem.refuse('this change of state is not listed');
-CREATE TRIGGER stored_answer_is_immutable BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
+CREATE TRIGGER stored_answer_is_immutable
+    AFTER UPDATE OF response_status, response_headers, response_body, response_schema_version, completed_at
+    ON idem.idempotency_keys FOR EACH ROW
     WHEN (OLD.state = 'completed' AND NEW.state = 'completed' AND
           (OLD.response_status, OLD.response_headers, OLD.response_body, OLD.response_schema_version,
            OLD.completed_at)
@@ -44,16 +46,18 @@ CREATE TRIGGER stored_answer_is_immutable BEFORE UPDATE ON idem.idempotency_keys
           (NEW.response_status, NEW.response_headers, NEW.response_body, NEW.response_schema_version,
            NEW.completed_at))
     EXECUTE FUNCTION idem.refuse('a stored answer is immutable');
-CREATE TRIGGER key_keeps_its_identity BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
+CREATE TRIGGER key_keeps_its_identity AFTER UPDATE OF tenant_id, operation, idempotency_key, fingerprint, intent_id
+    ON idem.idempotency_keys FOR EACH ROW
     WHEN ((OLD.tenant_id, OLD.operation, OLD.idempotency_key, OLD.fingerprint, OLD.intent_id)
           IS DISTINCT FROM (NEW.tenant_id, NEW.operation, NEW.idempotency_key, NEW.fingerprint, NEW.intent_id))
     EXECUTE FUNCTION idem.refuse('a key keeps its scope, its fingerprint and its intent');
-CREATE TRIGGER key_keeps_its_terms BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
+CREATE TRIGGER key_keeps_its_terms AFTER UPDATE OF refuse_after_expiry, created_at, expires_at
+    ON idem.idempotency_keys FOR EACH ROW
     WHEN ((OLD.refuse_after_expiry, OLD.created_at) IS DISTINCT FROM (NEW.refuse_after_expiry, NEW.created_at)
           OR NEW.expires_at < OLD.expires_at)
     EXECUTE FUNCTION idem.refuse_unless_owner('a key keeps the time of its making and its rule of expiry; expires_at only '
                                               'grows');
-CREATE TRIGGER key_expires_in_its_time BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
+CREATE TRIGGER key_expires_in_its_time AFTER UPDATE OF state ON idem.idempotency_keys FOR EACH ROW
     WHEN (NEW.state = 'expired' AND OLD.state <> 'expired' AND OLD.expires_at > statement_timestamp())
     EXECUTE FUNCTION idem.refuse_unless_owner('a key expires when expires_at has passed');
 
@@ -69,7 +73,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER key_of_open_flow_stays BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
+CREATE TRIGGER key_of_open_flow_stays AFTER UPDATE OF state ON idem.idempotency_keys FOR EACH ROW
     WHEN (NEW.state = 'expired' AND OLD.state <> 'expired')
     EXECUTE FUNCTION idem.refuse_expiry_of_open_flow();
 CREATE TRIGGER only_expired_keys_are_deleted BEFORE DELETE ON idem.idempotency_keys FOR EACH ROW
@@ -83,7 +87,7 @@ CREATE TRIGGER expired_key_goes_in_its_time BEFORE DELETE ON idem.idempotency_ke
 -- TRUNCATE fires no trigger of a row.
 CREATE TRIGGER keys_are_never_truncated BEFORE TRUNCATE ON idem.idempotency_keys
     EXECUTE FUNCTION idem.refuse('only an expired key is deleted');
-CREATE TRIGGER key_is_reserved_once BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
+CREATE TRIGGER key_is_reserved_once AFTER UPDATE OF reserved, state ON idem.idempotency_keys FOR EACH ROW
     WHEN (NEW.reserved AND (NOT OLD.reserved OR NEW.state <> 'in_progress'))
     EXECUTE FUNCTION idem.refuse('a key is reserved by its INSERT alone, and is in_progress until it is submitted');
 
@@ -130,7 +134,7 @@ BEGIN
 END $$;
 CREATE TRIGGER completed_intent_has_no_row BEFORE INSERT ON idem.intents FOR EACH ROW
     WHEN (NEW.state = 'completed') EXECUTE FUNCTION idem.refuse_completed_with_row();
-CREATE TRIGGER intent_transition_is_listed BEFORE UPDATE ON idem.intents FOR EACH ROW
+CREATE TRIGGER intent_transition_is_listed AFTER UPDATE OF state ON idem.intents FOR EACH ROW
     WHEN (OLD.state <> NEW.state AND (OLD.state, NEW.state) NOT IN (
         ('in_progress', 'completed'), ('in_progress', 'failed_retryable'), ('in_progress', 'unknown'),
         ('unknown', 'completed'), ('unknown', 'in_progress'), ('unknown', 'failed_retryable'),
@@ -138,20 +142,24 @@ CREATE TRIGGER intent_transition_is_listed BEFORE UPDATE ON idem.intents FOR EAC
     EXECUTE FUNCTION idem.refuse('this change of state is not listed');
 
 -- `params` are not compared at each move of an intent, because they may be long: no role has the right to write them.
-CREATE TRIGGER intent_keeps_its_identity BEFORE UPDATE ON idem.intents FOR EACH ROW
+CREATE TRIGGER intent_keeps_its_identity
+    AFTER UPDATE OF id, tenant_id, operation, idempotency_key, provider, account, asked_by, created_at
+    ON idem.intents FOR EACH ROW
     WHEN ((OLD.id, OLD.tenant_id, OLD.operation, OLD.idempotency_key, OLD.provider, OLD.account, OLD.asked_by, OLD.created_at)
           IS DISTINCT FROM
           (NEW.id, NEW.tenant_id, NEW.operation, NEW.idempotency_key, NEW.provider, NEW.account, NEW.asked_by, NEW.created_at))
     EXECUTE FUNCTION idem.refuse_unless_owner('an intent keeps its scope, its provider, its account and who asked');
 
 -- As of its row: a worker decides about what is undecided, and once.
-CREATE TRIGGER intent_is_approved_by_its_function BEFORE UPDATE ON idem.intents FOR EACH ROW
+CREATE TRIGGER intent_is_approved_by_its_function AFTER UPDATE OF approval ON idem.intents FOR EACH ROW
     WHEN (OLD.approval IS DISTINCT FROM NEW.approval
           AND (coalesce(OLD.approval, '') <> 'undecided' OR coalesce(NEW.approval, '') = 'given'))
     EXECUTE FUNCTION idem.refuse_unless_owner('only idem.approve approves a call: an operator uses idem intents approve');
 
 -- What the provider says later of the object is in object_end alone.
-CREATE TRIGGER completed_intent_stays BEFORE UPDATE ON idem.intents FOR EACH ROW
+CREATE TRIGGER completed_intent_stays
+    AFTER UPDATE OF outcome, settled_at, provider_reference, result, interim, label, requested_at, recovery_point, version,
+                    sent_as ON idem.intents FOR EACH ROW
     WHEN (OLD.state = 'completed' AND
           (OLD.outcome, OLD.settled_at, OLD.provider_reference, OLD.result, OLD.interim, OLD.label, OLD.requested_at,
            OLD.recovery_point, OLD.version, OLD.sent_as)
@@ -159,10 +167,10 @@ CREATE TRIGGER completed_intent_stays BEFORE UPDATE ON idem.intents FOR EACH ROW
           (NEW.outcome, NEW.settled_at, NEW.provider_reference, NEW.result, NEW.interim, NEW.label, NEW.requested_at,
            NEW.recovery_point, NEW.version, NEW.sent_as))
     EXECUTE FUNCTION idem.refuse_unless_owner('what a completed intent came to stays');
-CREATE TRIGGER recovery_point_only_grows BEFORE UPDATE ON idem.intents FOR EACH ROW
+CREATE TRIGGER recovery_point_only_grows AFTER UPDATE OF recovery_point ON idem.intents FOR EACH ROW
     WHEN (NEW.recovery_point < OLD.recovery_point)
     EXECUTE FUNCTION idem.refuse('the recovery point of a flow only grows');
-CREATE TRIGGER intent_ends_now BEFORE UPDATE ON idem.intents FOR EACH ROW
+CREATE TRIGGER intent_ends_now AFTER UPDATE OF settled_at ON idem.intents FOR EACH ROW
     WHEN (OLD.settled_at IS NULL AND NEW.settled_at <> statement_timestamp())
     EXECUTE FUNCTION idem.refuse_unless_owner('the end of an intent has the time of the statement that writes it');
 CREATE TRIGGER intents_are_kept BEFORE DELETE ON idem.intents FOR EACH ROW

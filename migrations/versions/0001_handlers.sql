@@ -63,7 +63,9 @@ BEGIN
     -- On a table of the caller's own, the caller would choose what handlers are told.
     IF TG_RELID <> 'idem.events'::regclass THEN
         RAISE insufficient_privilege USING MESSAGE = 'idem.queue_handler_work belongs to idem.events alone';
-    ELSIF NOT EXISTS (SELECT FROM written) THEN
+    ELSIF NOT EXISTS (SELECT FROM written)
+          OR current_setting('transaction_isolation') = 'read committed'
+             AND NOT EXISTS (SELECT FROM idem.event_handlers) THEN
         RETURN NULL;
     END IF;
     INSERT INTO idem.handler_work (handler, intent_id, number, event_id)

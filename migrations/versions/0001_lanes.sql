@@ -68,7 +68,7 @@ BEGIN
 END $$;
 CREATE TRIGGER accept_may_be_paused BEFORE INSERT ON idem.outbox FOR EACH ROW WHEN (NEW.step = 1)
     EXECUTE FUNCTION idem.refuse_paused_accept();
-CREATE TRIGGER inline_calls_may_be_paused BEFORE UPDATE ON idem.outbox FOR EACH ROW
+CREATE TRIGGER inline_calls_may_be_paused AFTER UPDATE OF status ON idem.outbox FOR EACH ROW
     WHEN (NEW.inline AND OLD.status <> 'claimed' AND NEW.status = 'claimed')
     EXECUTE FUNCTION idem.refuse_paused_accept();
 

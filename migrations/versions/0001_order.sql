@@ -102,7 +102,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER blocked_row_waits BEFORE UPDATE ON idem.outbox FOR EACH ROW
+CREATE TRIGGER blocked_row_waits AFTER UPDATE OF status ON idem.outbox FOR EACH ROW
     WHEN (NEW.ordering_key IS NOT NULL AND OLD.status <> NEW.status AND OLD.status IN ('approval', 'waiting', 'held')
           AND NEW.status IN ('pending', 'unfrozen'))
     EXECUTE FUNCTION idem.refuse_blocked();

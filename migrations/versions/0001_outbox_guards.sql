@@ -1,4 +1,6 @@
 -- What the database refuses of an outbox row and of a frozen request.
+-- Here and for keys and intents: what looks at an UPDATE does so AFTER it. A row that a trigger looks at before is fetched
+-- and locked once more for each UPDATE. `UPDATE OF` names what a statement must set for the trigger to look at all.
 
 CREATE TRIGGER outbox_row_begins_as_listed BEFORE INSERT ON idem.outbox FOR EACH ROW
     WHEN (NEW.status NOT IN ('approval', 'pending', 'waiting', 'unfrozen', 'claimed')
@@ -48,38 +50,44 @@ CREATE TRIGGER outbox_row_is_of_an_open_intent BEFORE INSERT ON idem.outbox FOR 
 
 -- A row at rest that was never rendered goes back to be rendered; an inline row is taken up again by its caller alone.
 -- A follower waits before it is rendered: what may be rendered is next.
-CREATE TRIGGER outbox_transition_is_listed BEFORE UPDATE ON idem.outbox FOR EACH ROW
+CREATE TRIGGER outbox_transition_is_listed AFTER UPDATE OF status ON idem.outbox FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND ((OLD.status, NEW.status) NOT IN (
-        ('unfrozen', 'approval'), ('unfrozen', 'pending'), ('unfrozen', 'held'), ('unfrozen', 'unknown'),
+        -- In the order of how often: the first that is found ends the search.
+        ('pending', 'claimed'), ('claimed', 'pending'), ('claimed', 'held'), ('claimed', 'unknown'), ('claimed', 'awaiting'),
+        ('unfrozen', 'pending'), ('unfrozen', 'approval'), ('unfrozen', 'held'), ('unfrozen', 'unknown'),
         ('approval', 'pending'), ('approval', 'waiting'), ('approval', 'unfrozen'), ('approval', 'held'),
         ('approval', 'awaiting'), ('approval', 'unknown'),
         ('waiting', 'pending'), ('waiting', 'unfrozen'), ('waiting', 'held'), ('waiting', 'awaiting'), ('waiting', 'unknown'),
-        ('pending', 'claimed'), ('pending', 'held'), ('pending', 'awaiting'), ('pending', 'unknown'),
-        ('claimed', 'pending'), ('claimed', 'held'), ('claimed', 'unknown'), ('claimed', 'awaiting'),
+        ('pending', 'held'), ('pending', 'awaiting'), ('pending', 'unknown'),
         ('unknown', 'awaiting'), ('unknown', 'held'),
         ('held', 'approval'), ('held', 'pending'), ('held', 'unfrozen'), ('held', 'waiting'), ('held', 'claimed'),
         ('held', 'awaiting'), ('held', 'unknown'))
         OR (OLD.status = 'held' AND NEW.status = 'claimed' AND NOT NEW.inline)))
     EXECUTE FUNCTION idem.refuse('this change of status is not listed');
 -- idem.approve gives an approval, and nothing else does; a worker decides about what is undecided, and once.
-CREATE TRIGGER approval_is_given_by_its_function BEFORE UPDATE ON idem.outbox FOR EACH ROW
+CREATE TRIGGER approval_is_given_by_its_function AFTER UPDATE OF approval ON idem.outbox FOR EACH ROW
     WHEN (OLD.approval IS DISTINCT FROM NEW.approval
           AND (coalesce(OLD.approval, '') <> 'undecided' OR coalesce(NEW.approval, '') = 'given'))
     EXECUTE FUNCTION idem.refuse_unless_owner('only idem.approve approves a call: an operator uses idem intents approve');
 
 -- What lost commits may have sent is unknown, and a replay would be its first send: only a cancel is made.
-CREATE TRIGGER unapproved_call_is_not_made BEFORE UPDATE ON idem.outbox FOR EACH ROW
+CREATE TRIGGER unapproved_call_is_not_made AFTER UPDATE OF attempt ON idem.outbox FOR EACH ROW
     WHEN (NEW.attempt > OLD.attempt AND NEW.approval <> 'given' AND NOT NEW.cancel_sent)
     EXECUTE FUNCTION idem.refuse('a call that is not approved is not made');
-CREATE TRIGGER outbox_row_keeps_its_identity BEFORE UPDATE ON idem.outbox FOR EACH ROW
-    WHEN (NEW.attempt < OLD.attempt OR NEW.generation < OLD.generation
-          OR (OLD.id, OLD.intent_id, OLD.step, OLD.provider, OLD.account, OLD.origin)
-             IS DISTINCT FROM (NEW.id, NEW.intent_id, NEW.step, NEW.provider, NEW.account, NEW.origin)
+CREATE TRIGGER attempt_and_generation_only_grow AFTER UPDATE OF attempt, generation ON idem.outbox FOR EACH ROW
+    WHEN (NEW.attempt < OLD.attempt OR NEW.generation < OLD.generation)
+    EXECUTE FUNCTION idem.refuse('attempt and generation only grow');
+CREATE TRIGGER outbox_row_keeps_its_identity
+    AFTER UPDATE OF id, intent_id, step, provider, account, origin, provider_key ON idem.outbox FOR EACH ROW
+    WHEN ((OLD.id, OLD.intent_id, OLD.step, OLD.provider, OLD.account, OLD.origin)
+          IS DISTINCT FROM (NEW.id, NEW.intent_id, NEW.step, NEW.provider, NEW.account, NEW.origin)
           OR (OLD.generation = NEW.generation AND OLD.provider_key <> NEW.provider_key))
-    EXECUTE FUNCTION idem.refuse('attempt and generation only grow; row, account, origin and provider key stay');
+    EXECUTE FUNCTION idem.refuse('row, account and origin stay, and the provider key of a generation');
 
 -- What is sent was decided once: for whom, by what operation, in which way, and for how long the provider remembers it.
-CREATE TRIGGER outbox_row_keeps_its_terms BEFORE UPDATE ON idem.outbox FOR EACH ROW
+CREATE TRIGGER outbox_row_keeps_its_terms
+    AFTER UPDATE OF operation, inline, marks_start, replay_window, format_version, step_name, tenant_id, ordering_group,
+                    ordering_key, ordering_number, refusal_holds, imported_as, imported_sent_at ON idem.outbox FOR EACH ROW
     WHEN ((OLD.operation, OLD.inline, OLD.marks_start, OLD.replay_window, OLD.format_version)
           IS DISTINCT FROM (NEW.operation, NEW.inline, NEW.marks_start, NEW.replay_window, NEW.format_version)
           OR OLD.step_name IS DISTINCT FROM NEW.step_name
@@ -89,7 +97,7 @@ CREATE TRIGGER outbox_row_keeps_its_terms BEFORE UPDATE ON idem.outbox FOR EACH 
           OR OLD.imported_as IS NOT NULL AND OLD.imported_as IS DISTINCT FROM NEW.imported_as
           OR OLD.imported_sent_at IS NOT NULL AND OLD.imported_sent_at IS DISTINCT FROM NEW.imported_sent_at)
     EXECUTE FUNCTION idem.refuse_unless_owner('an outbox row keeps its tenant, its operation, its order and the terms of its call');
-CREATE TRIGGER quiet_time_is_never_lowered BEFORE UPDATE ON idem.outbox FOR EACH ROW
+CREATE TRIGGER quiet_time_is_never_lowered AFTER UPDATE OF quiet_after ON idem.outbox FOR EACH ROW
     WHEN (OLD.quiet_after IS NOT NULL AND (NEW.quiet_after IS NULL OR NEW.quiet_after < OLD.quiet_after))
     EXECUTE FUNCTION idem.refuse('quiet_after is only raised');
 
@@ -115,29 +123,35 @@ BEGIN
                   'after quiet_after.',
         HINT    = 'An operator uses: idem dlq redrive --new-provider-key.';
 END $$;
-CREATE TRIGGER next_generation_is_in_order BEFORE UPDATE ON idem.outbox FOR EACH ROW
+CREATE TRIGGER next_generation_is_in_order AFTER UPDATE OF generation ON idem.outbox FOR EACH ROW
     WHEN (OLD.generation <> NEW.generation)
     EXECUTE FUNCTION idem.refuse_other_generation();
 
+-- Once for all rows of a statement: the statement that deletes a row is the one that ends its step.
 CREATE FUNCTION idem.refuse_early_delete() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    early  uuid;
 BEGIN
-    IF NOT EXISTS (SELECT FROM idem.intents i WHERE i.id = OLD.intent_id AND i.state = 'completed')
-       AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = OLD.intent_id AND o.step > OLD.step)
+    SELECT d.id INTO early FROM gone d
+     WHERE (SELECT i.state FROM idem.intents i WHERE i.id = d.intent_id) IS DISTINCT FROM 'completed'
+       AND (SELECT o.step FROM idem.outbox o WHERE o.intent_id = d.intent_id) > d.step IS NOT TRUE
        -- Or its intent rests for good: no client can take it up again, because its key has expired.
-       AND NOT (OLD.status = 'held' AND OLD.redrive_at IS NULL AND OLD.doubted_since IS NULL
-                AND EXISTS (SELECT FROM idem.intents i WHERE i.id = OLD.intent_id AND i.state = 'failed_retryable')
+       AND NOT (d.status = 'held' AND d.redrive_at IS NULL AND d.doubted_since IS NULL
+                AND EXISTS (SELECT FROM idem.intents i WHERE i.id = d.intent_id AND i.state = 'failed_retryable')
                 AND NOT EXISTS (SELECT FROM idem.idempotency_keys k
-                                 WHERE k.intent_id = OLD.intent_id AND k.state <> 'expired')) THEN
+                                 WHERE k.intent_id = d.intent_id AND k.state <> 'expired'))
+     LIMIT 1;
+    IF FOUND THEN
         RAISE EXCEPTION USING
             ERRCODE = 'check_violation',
-            MESSAGE = format('idem refuses this DELETE of outbox row %s', OLD.id),
-            DETAIL  = 'An outbox row leaves only when its step is completed or cancelled, or when it rests and its key '
-                      'has expired.';
+            MESSAGE = format('idem refuses this DELETE of outbox row %s', early),
+            DETAIL  = 'An outbox row leaves only in the statement that completes or cancels its step, or when it rests and '
+                      'its key has expired.';
     END IF;
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER outbox_row_leaves_when_done AFTER DELETE ON idem.outbox
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION idem.refuse_early_delete();
+CREATE TRIGGER outbox_row_leaves_when_done AFTER DELETE ON idem.outbox
+    REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION idem.refuse_early_delete();
 CREATE TRIGGER outbox_is_never_truncated BEFORE TRUNCATE ON idem.outbox
     EXECUTE FUNCTION idem.refuse('an outbox row leaves only when its step is done');
 CREATE TRIGGER requests_are_written_once BEFORE UPDATE ON idem.requests FOR EACH ROW

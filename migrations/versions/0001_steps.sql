@@ -35,12 +35,24 @@ CREATE INDEX steps_to_ask_about ON idem.steps (provider, account, outbox_id)
 CREATE INDEX steps_succeeded ON idem.steps (provider, account, ended_at, outbox_id) WHERE outcome = 'succeeded';
 
 -- As of an intent of one call: an event that came before our own knowledge of the reference is due when that is written.
-CREATE TRIGGER end_wakes_unmatched_events AFTER INSERT ON idem.steps FOR EACH ROW
-    WHEN (NEW.provider_reference IS NOT NULL) EXECUTE FUNCTION idem.wake_unmatched_events();
+CREATE TRIGGER end_wakes_unmatched_events AFTER INSERT ON idem.steps
+    REFERENCING NEW TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION idem.wake_unmatched_events();
+
+-- Of the open row of a step, which few UPDATEs give a reference.
+CREATE FUNCTION idem.wake_events_of_step() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE idem.webhook_events w SET retry_at = statement_timestamp()
+     WHERE w.id = ANY (ARRAY(
+               SELECT e.id FROM idem.webhook_events e
+                WHERE e.fate IN ('unmatched', 'foreign') AND e.provider = NEW.provider AND e.account = NEW.account
+                  AND e.reference = NEW.provider_reference
+                  FOR UPDATE SKIP LOCKED));
+    RETURN NULL;
+END $$;
 CREATE TRIGGER step_wakes_unmatched_events AFTER UPDATE OF provider_reference ON idem.outbox FOR EACH ROW
     WHEN (NEW.step_name IS NOT NULL AND NEW.provider_reference IS NOT NULL
           AND NEW.provider_reference IS DISTINCT FROM OLD.provider_reference)
-    EXECUTE FUNCTION idem.wake_unmatched_events();
+    EXECUTE FUNCTION idem.wake_events_of_step();
 
 -- What a provider says later of the object is in object_end alone.
 CREATE TRIGGER end_of_a_step_stays BEFORE UPDATE ON idem.steps FOR EACH ROW

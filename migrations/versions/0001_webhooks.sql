@@ -48,16 +48,25 @@ CREATE TABLE idem.webhook_bodies (
 
 -- An event may come before we know the provider's reference: it is due at once when that is written, by whomever.
 -- Who holds an event is about to decide over it, and is not waited for.
+-- Once for all rows of a statement.
 CREATE FUNCTION idem.wake_unmatched_events() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    -- In the order of its index, so that no session reads the whole table for it.
+    IF (SELECT e.id FROM idem.webhook_events e
+         WHERE e.fate IN ('unmatched', 'foreign') AND e.reference IS NOT NULL
+         ORDER BY e.provider, e.account, e.reference LIMIT 1) IS NULL THEN
+        RETURN NULL;
+    END IF;
     UPDATE idem.webhook_events w SET retry_at = statement_timestamp()
      WHERE w.id = ANY (ARRAY(
-               SELECT e.id FROM idem.webhook_events e
-                WHERE e.fate IN ('unmatched', 'foreign') AND e.provider = NEW.provider AND e.account = NEW.account
-                  AND e.reference = NEW.provider_reference
-                  FOR UPDATE SKIP LOCKED));
+               SELECT e.id
+                 FROM written n CROSS JOIN LATERAL (
+                      SELECT e.id FROM idem.webhook_events e
+                       WHERE e.fate IN ('unmatched', 'foreign') AND e.provider = n.provider AND e.account = n.account
+                         AND e.reference = n.provider_reference
+                         FOR UPDATE SKIP LOCKED) AS e
+                WHERE n.provider_reference IS NOT NULL));
     RETURN NULL;
 END $$;
-CREATE TRIGGER reference_wakes_unmatched_events AFTER UPDATE OF provider_reference ON idem.intents FOR EACH ROW
-    WHEN (NEW.provider_reference IS NOT NULL AND NEW.provider_reference IS DISTINCT FROM OLD.provider_reference)
-    EXECUTE FUNCTION idem.wake_unmatched_events();
+CREATE TRIGGER reference_wakes_unmatched_events AFTER UPDATE ON idem.intents
+    REFERENCING NEW TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION idem.wake_unmatched_events();

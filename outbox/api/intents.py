@@ -111,6 +111,7 @@ SELECT {LISTED}
            SELECT m.id FROM idem.intents m
             WHERE (m.state, m.tenant_id, m.id) >= (%(state)s, %(tenant)s, %(low)s::uuid)
               AND (m.state, m.tenant_id, m.id) < (%(state)s, %(tenant)s, %(before)s)
+              AND m.state <> 'completed'
             ORDER BY m.state DESC, m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
 """  # noqa: S608
@@ -124,6 +125,27 @@ SELECT {LISTED}
                          >= (%(operation)s, %(tenant)s, s.state, %(low)s::uuid)
                      AND (m.operation, m.tenant_id, m.state, m.id) < (%(operation)s, %(tenant)s, s.state, %(before)s)
                    ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
+            ORDER BY p.id DESC LIMIT %(limit)s))
+ ORDER BY n.id DESC
+"""  # noqa: S608
+# The operations that this ledger has, one after the other, and a page of each: of those the newest.
+COMPLETED_INTENTS = f"""
+SELECT {LISTED}
+ WHERE n.id = ANY (ARRAY(
+           WITH RECURSIVE known (operation) AS (
+               (SELECT m.operation FROM idem.intents m ORDER BY m.operation, m.tenant_id, m.state, m.id LIMIT 1)
+                UNION ALL
+               SELECT (SELECT m.operation FROM idem.intents m WHERE m.operation > k.operation
+                        ORDER BY m.operation, m.tenant_id, m.state, m.id LIMIT 1)
+                 FROM known k WHERE k.operation IS NOT NULL
+           )
+           SELECT p.id FROM known k CROSS JOIN LATERAL (
+                  SELECT m.id FROM idem.intents m
+                   WHERE (m.operation, m.tenant_id, m.state, m.id)
+                         >= (k.operation, %(tenant)s, %(state)s, %(low)s::uuid)
+                     AND (m.operation, m.tenant_id, m.state, m.id) < (k.operation, %(tenant)s, %(state)s, %(before)s)
+                   ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
+            WHERE k.operation IS NOT NULL
             ORDER BY p.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
 """  # noqa: S608
@@ -159,7 +181,7 @@ async def intents(
         query = INTENTS_OF_OPERATION
         parameters |= {"operation": operation, "states": STATES if state is None else [state]}
     elif state is not None:
-        query = INTENTS_OF_STATE
+        query = COMPLETED_INTENTS if state == KeyState.COMPLETED else INTENTS_OF_STATE
         parameters["state"] = state
     else:
         query = INTENTS

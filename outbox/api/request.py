@@ -53,7 +53,7 @@ class RequestReader:
 
     def __post_init__(self) -> None:
         self._large = KeyedLock()
-        self._turns = Turns("idem-request", limit=TIME_LIMIT, patience=TIME_LIMIT)
+        self._turns = Turns(limit=TIME_LIMIT, patience=TIME_LIMIT)
 
     @asynccontextmanager
     async def said(

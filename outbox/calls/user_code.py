@@ -1,4 +1,4 @@
-"""A function of the user's while it runs: in a thread of its own, or as a task if it is asynchronous.
+"""A function of the user's while it runs: in a thread, or as a task if it is asynchronous.
 
 A thread cannot be ended from outside, and the threads are daemons so that a process can end all the same. The event
 loop's default executor is used for nothing (hazard 64).
@@ -8,17 +8,22 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections import defaultdict
+import time
+from collections import defaultdict, deque
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from idem.outbox.calls.kept_threads import kept
+from idem.outbox.calls.returns import Returns, returns
 from idem.outbox.values import clock, storable
 
 Made = TypeVar("Made")
 
 LAST_WORDS = 1.0
 """Seconds that an asynchronous function has to end after it was cancelled."""
+WATCH = 0.1
+"""Seconds between two looks at the turns whose time may be over."""
 
 
 class Running:
@@ -36,7 +41,7 @@ class Running:
         self.ended: asyncio.Future[Any] = (
             asyncio.ensure_future(_awaited(function, arguments))
             if self.can_be_ended
-            else in_a_thread(functools.partial(function, *arguments), "idem-send")
+            else in_a_thread(functools.partial(function, *arguments))
         )
 
     async def until_ended(self) -> bool:
@@ -54,7 +59,7 @@ class Running:
     async def in_time(self) -> bool:
         """Wait for its end until the deadline; whether it has ended, by itself or because it could be ended."""
         while not self.ended.done() and (left := self._ends - clock.boottime()) > 0:
-            await asyncio.wait({self.ended}, timeout=left)
+            await _until_done(self.ended, left)
         if not self.ended.done():
             self.late = True
             if self.can_be_ended:
@@ -72,6 +77,24 @@ class Running:
         return self.ended.result()
 
 
+async def _until_done(ended: asyncio.Future[Any], seconds: float) -> None:
+    """As `asyncio.wait` with a timeout, of one future: half as costly."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    timer = loop.call_later(seconds, wake)
+    ended.add_done_callback(wake)
+    try:
+        await over
+    finally:
+        timer.cancel()
+        ended.remove_done_callback(wake)
+
+
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await."""
     while isinstance(function, functools.partial):
@@ -79,53 +102,122 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-class Turns:
-    """Runs code of operations in threads of its own, each operation at most `slots` at once and each turn `limit`
-    seconds at the most, so that code which hangs keeps no other operation waiting.
+@dataclass(slots=True, eq=False)
+class _Turn:
+    work: Callable[[], Any]
+    ended: asyncio.Future[Any]
+    put: float
+    began: float | None = None
 
-    The threads are daemons: what goes on beyond its limit keeps its slot, and ends with the process.
+
+class _Room:
+    """The turns of one operation: those that wait, and how many threads take them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.waiting: deque[_Turn] = deque()
+        self.threads = 0
+
+
+class Turns:
+    """Runs code of operations in threads, each operation at most `slots` at once and each turn `limit` seconds at the
+    most, so that code which hangs keeps no other operation waiting.
+
+    What goes on beyond its limit keeps its slot. Belongs to one event loop.
     """
 
-    def __init__(self, name: str, *, limit: float, patience: float, slots: int = 4) -> None:
-        self._name = name
+    def __init__(self, *, limit: float, patience: float, slots: int = 4) -> None:
         self._limit = limit
         self._patience = patience
-        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(slots))
+        self._slots = slots
+        self._rooms: defaultdict[str, _Room] = defaultdict(_Room)
+        self._open: deque[_Turn] = deque()
+        self._watch: asyncio.TimerHandle | None = None
 
     async def run(self, operation: str, work: Callable[[], Made]) -> Made:
         """What it returns. Raises what it raises, and TimeoutError: it has no slot after `patience` seconds, or takes
         longer than its limit."""
-        slot = self._slots[operation]
-        await asyncio.wait_for(slot.acquire(), self._patience)
-        ended = in_a_thread(work, self._name)
-        ended.add_done_callback(lambda _: slot.release())
-        return await asyncio.wait_for(asyncio.shield(ended), self._limit)
+        loop = asyncio.get_running_loop()
+        turn, room = _Turn(work, loop.create_future(), time.monotonic()), self._rooms[operation]
+        self._open.append(turn)
+        if self._watch is None:
+            self._watch = loop.call_later(WATCH, self._end_late)
+        with room.lock:
+            room.waiting.append(turn)
+            # One thread does what ends at once. It calls the next one where more waits (`_take`).
+            first = room.threads == 0
+            room.threads += first
+        if first:
+            kept().begin(functools.partial(self._take, room, returns()))
+        made: Made = await turn.ended
+        return made
+
+    def _take(self, room: _Room, back: Returns) -> None:
+        while True:
+            with room.lock:
+                if not room.waiting:
+                    room.threads -= 1
+                    return
+                turn = room.waiting.popleft()
+                another = bool(room.waiting) and room.threads < self._slots
+                room.threads += another
+            if another:
+                try:
+                    kept().begin(functools.partial(self._take, room, back))
+                except RuntimeError:  # the system has no thread left: this one goes on with them
+                    with room.lock:
+                        room.threads -= 1
+            if not turn.ended.done():
+                turn.began = time.monotonic()
+                _do(turn.work, turn.ended, back)
+
+    def _end_late(self) -> None:
+        """End the turns whose time is over. In the order in which they were put, so the first that goes on is not the
+        last to be looked at where its code has not begun."""
+        now, left = time.monotonic(), deque[_Turn]()
+        for turn in self._open:
+            if turn.ended.done():
+                continue
+            since, limit = (turn.put, self._patience) if turn.began is None else (turn.began, self._limit)
+            if now - since > limit:
+                turn.ended.set_exception(TimeoutError(f"it took longer than {limit:g} s"))
+            else:
+                left.append(turn)
+        self._open = left
+        loop = asyncio.get_running_loop()
+        self._watch = loop.call_later(WATCH, self._end_late) if left else None
 
 
-def in_a_thread(work: Callable[[], Made], name: str) -> asyncio.Future[Made]:
-    """Begin it in a new thread; the future ends with it, and is not to be cancelled.
+def in_a_thread(work: Callable[[], Made]) -> asyncio.Future[Made]:
+    """Begin it in a thread of its own; the future ends with it, and is not to be cancelled.
 
-    What it raises is the future's exception: an exit and a StopIteration as a RuntimeError that names it.
+    What it raises is the future's exception: an exit and a StopIteration as a RuntimeError that names it. Raises
+    RuntimeError: the system has no thread left, and nothing of it has run.
     """
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[Made] = loop.create_future()
+    ended: asyncio.Future[Made] = asyncio.get_running_loop().create_future()
+    kept().begin(functools.partial(_do, work, ended, returns()))
+    return ended
 
-    def end(error: BaseException) -> None:
+
+def _do(work: Callable[[], Any], ended: asyncio.Future[Any], back: Returns) -> None:
+    try:
+        made = work()
+    except BaseException as error:
+        back.put(functools.partial(_fail, ended, passed_on(error)))
+    else:
+        back.put(functools.partial(_end, ended, made))
+
+
+def _end(ended: asyncio.Future[Any], made: Any) -> None:
+    if not ended.done():
+        ended.set_result(made)
+
+
+def _fail(ended: asyncio.Future[Any], error: Exception) -> None:
+    if not ended.done():
         ended.set_exception(error)
         # Reading it keeps asyncio from complaining where no task waits for it any more.
         ended.exception()
-
-    def run() -> None:
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            try:
-                made = work()
-            except BaseException as error:
-                loop.call_soon_threadsafe(end, passed_on(error))
-            else:
-                loop.call_soon_threadsafe(ended.set_result, made)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return ended
 
 
 def passed_on(error: BaseException) -> Exception:

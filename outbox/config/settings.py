@@ -55,7 +55,7 @@ class WorkerSettings(Section):
 
     batch: ClassVar[int] = 100
     """Rows claimed at once: a larger claim is slow, and a smaller one asks the database more often."""
-    flush: ClassVar[float] = 0.005
+    flush: ClassVar[float] = 0.002
     """Seconds that an outcome waits for others to be written with: one commit for many, and no call feels it."""
 
     slots: int = Field(default=16, ge=1, le=1000)

@@ -1,6 +1,6 @@
 """An outbox row as a value. A claim, a lock, a look-up and a result have it as their `row`."""
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
@@ -143,28 +143,37 @@ class StoredProof:
     undone: bool = False
 
 
-_FIELDS: Final = frozenset(field.name for field in fields(OutboxRow))
+_PLACES: Final = {field.name: place for place, field in enumerate(fields(OutboxRow))}
+_DEFAULTS: Final = tuple(None if field.default is MISSING else field.default for field in fields(OutboxRow))
 _OF_FLOW: Final = frozenset({"plan", "ends", "refusals"})
 
 
 def outbox_row(record: Any, **known: Any) -> OutboxRow:
     """The row in a record of the database, by the names of its columns. `known`: fields that no column gives."""
-    row: dict[str, Any] = {name: record[place] for place, name in _columns(record._fields)}
-    row |= known
-    if row.get("step_name") is not None:
-        row |= {"plan": plans.plan(record.plan), "ends": plans.ends(record.ends)}
-        row["refusals"] = tuple(getattr(record, "refusals", None) or ())
-    row["status"], row["state"] = OutboxStatus(row["status"]), KeyState(row["state"])
-    return OutboxRow(**row)
+    # Every call makes one: a list in the order of the fields is filled, and no keyword is looked up.
+    row: list[Any] = list(_DEFAULTS)
+    for column, place in _columns(record._fields):
+        row[place] = record[column]
+    for name, value in known.items():
+        row[_PLACES[name]] = value
+    if row[_STEP_NAME] is not None:
+        row[_PLACES["plan"]], row[_PLACES["ends"]] = plans.plan(record.plan), plans.ends(record.ends)
+        row[_PLACES["refusals"]] = tuple(getattr(record, "refusals", None) or ())
+    row[_STATUS], row[_STATE] = _STATUSES[row[_STATUS]], _STATES[row[_STATE]]
+    return OutboxRow(*row)
+
+
+_STEP_NAME, _STATUS, _STATE = (_PLACES[name] for name in ("step_name", "status", "state"))
+_STATUSES: Final = {str(status): status for status in OutboxStatus}
+_STATES: Final = {str(state): state for state in KeyState}
 
 
 @cache
-def _columns(names: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+def _columns(names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     # Once a statement, not once a row. What only a flow has is read for a flow alone.
-    return tuple((place, name) for place, name in enumerate(names) if name in _FIELDS - _OF_FLOW)
+    return tuple((column, _PLACES[name]) for column, name in enumerate(names) if name in _PLACES.keys() - _OF_FLOW)
 
 
 def claimed_row(record: Any, *, token: UUID, **known: Any) -> OutboxRow:
     """The row in a record of a statement that has claimed it under this token, or found such a claim."""
-    claim = {"status": OutboxStatus.CLAIMED, "state": KeyState.IN_PROGRESS, "live": True}
-    return outbox_row(record, token=token, **claim, **known)
+    return outbox_row(record, token=token, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, live=True, **known)

@@ -127,6 +127,9 @@ def lookup(result: object, cap: float) -> tuple[LookupOutcome, str]:
 
 def _tidy(said: Proof) -> Proof:
     """With a reference that is text, and fields that are JSON: the effect stands, with or without them."""
+    texts = type(said.reference) in (str, type(None)) and type(said.status) in (str, type(None))
+    if texts and type(said.fields) is dict and not said.fields:
+        return said
     reference = None if said.reference is None else str(said.reference)
     status = None if said.status is None else str(said.status)
     try:

@@ -105,18 +105,6 @@ _AS_IT_IS: Final = tuple(field.name for field in fields(Change) if field.name no
 def parameters(change: Change) -> dict[str, Any]:
     """A change as the record that WRITE reads. Everything from outside is made storable here."""
     seen = change.evidence.seen
-    details = {
-        key: value
-        for key, value in {
-            "error": seen.error,
-            "note": seen.note,
-            "code": seen.code,
-            "started": seen.started or None,
-            "elapsed": seen.elapsed,
-            **change.evidence.details,
-        }.items()
-        if value is not None
-    }
     answer = change.answer
     return {
         # What a change does not say is not there: the statement reads that as NULL.
@@ -138,13 +126,29 @@ def parameters(change: Change) -> dict[str, Any]:
         "kind": change.evidence.kind,
         "seen": change.evidence.outcome,
         "http_status": seen.http_status,
-        "details": storable.fields(details),
+        "details": evidence_details(seen, change.evidence.details),
         "message": None if seen.message is None else storable.text(seen.message, redaction.KEPT),
         "body": None if seen.body is None else storable.text(seen.body, redaction.KEPT),
         "letters": _dead_letters(change.letters),
         "closes": sorted(change.closes - {x.reason for x in change.letters}),
         "folds": [str(proof) for proof in change.folds],
     }
+
+
+def evidence_details(seen: Seen, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What was seen as the `details` of evidence, storable."""
+    said: dict[str, Any] = {
+        name: storable.text(text)
+        for name, text in (("error", seen.error), ("note", seen.note), ("code", seen.code))
+        if text is not None
+    }
+    if seen.started:
+        said["started"] = True
+    if seen.elapsed is not None:
+        said["elapsed"] = seen.elapsed
+    if more:
+        said |= storable.fields({key: value for key, value in more.items() if value is not None})
+    return said
 
 
 def _end(end: StepEnd | None, ends: tuple[StepEnd, ...]) -> dict[str, Any] | None:

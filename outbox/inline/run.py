@@ -18,7 +18,8 @@ from idem.outbox.inline.renewal import renew
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import results
 from idem.outbox.settle.answer_rendering import Renderer
-from idem.outbox.settle.results import Report, ResultFate
+from idem.outbox.settle.report import Report
+from idem.outbox.settle.results import ResultFate
 from idem.outbox.values import clock
 from idem.outbox.values.backoff import backoff
 from idem.outbox.values.durations import text

@@ -25,11 +25,12 @@ from idem.outbox.inline.run import InlineRun, RunContext
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import results
 from idem.outbox.settle.answer_rendering import Renderer
-from idem.outbox.settle.results import Report
+from idem.outbox.settle.report import Report
 from idem.outbox.values.backoff import backoff
 from idem.outbox.values.durations import text
 from idem.outbox.values.errors import AcceptPaused, ConfigError, StoreUnavailable, Unserved
 from idem.outbox.worker import claim as claims
+from idem.outbox.worker import lost_claims
 
 
 class InlineRuns:
@@ -151,7 +152,9 @@ class InlineRuns:
 
     async def _find(self, prepared: Prepared, token: UUID, backend: int, patience: float) -> list[OutboxRow]:
         provider, account = prepared.operation.provider, prepared.operation.account
-        found = claims.recover_lost_claim(self._database, provider, account, token, backend=backend, patience=patience)
+        found = lost_claims.recover_lost_claim(
+            self._database, provider, account, token, backend=backend, patience=patience
+        )
         return list(await found)
 
     def _give_back(self, prepared: Prepared, token: UUID, sent: list[int]) -> None:

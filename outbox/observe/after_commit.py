@@ -4,7 +4,7 @@ The statement that writes a change returns what is emitted, so idem asks for not
 record: if the answer to a COMMIT is lost, only the evidence shows the change.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args
@@ -100,6 +100,18 @@ def moved(what: Moved) -> None:
         from_status=_text(what.from_status), to_status=_text(to_status),
         **({} if what.traceparent is None else {"traceparent": what.traceparent}),
     )  # fmt: skip
+
+
+def completed(rows: Sequence[tuple[Any, ...]]) -> None:
+    """Calls that have succeeded, as `idem.outbox.settle.commonest` has written them, after its commit."""
+    for _, tenant, operation, key, intent, attempt, provider, account, waited, traceparent in rows:
+        moved(
+            Moved(
+                tenant=tenant, operation=operation, key=key, intent=intent, attempt=attempt, source="worker",
+                kind="report", from_state="in_progress", to_state="completed", from_status="claimed", provider=provider,
+                account=account, seen="succeeded", waited=waited, traceparent=traceparent,
+            )
+        )  # fmt: skip
 
 
 def begun(tenant: str, key: str, row: OutboxRow, *, again: bool) -> None:

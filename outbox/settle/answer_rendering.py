@@ -20,7 +20,7 @@ from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import DeadLetter
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import steps
-from idem.outbox.settle.results import Report
+from idem.outbox.settle.report import Report
 from idem.outbox.settle.steps import Conclusion
 from idem.outbox.values import storable
 
@@ -41,14 +41,15 @@ class Rendered:
 
 
 class Renderer:
-    """Runs `answer` and `interim` of operations in threads of its own, never in the event loop's default executor.
+    """Runs `answer` and `interim` of operations: templates of idem.toml at once, code of the user's in threads, and
+    never in the event loop's default executor.
 
     Each operation has its own slots, so that code which hangs gives no other operation a fallback for ever; and the
     threads are daemons, so that it does not keep the process from ending.
     """
 
     def __init__(self, slots: int = 4) -> None:
-        self._turns = Turns("idem-answer", limit=TIME_LIMIT, patience=SLOT_LIMIT, slots=slots)
+        self._turns = Turns(limit=TIME_LIMIT, patience=SLOT_LIMIT, slots=slots)
 
     async def render(
         self, operation: OperationSpec, seen: Proof, intent_id: UUID, row: OutboxRow | None = None
@@ -87,6 +88,8 @@ class Renderer:
 
     async def _answer(self, operation: OperationSpec, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
         try:
+            if operation.templated:
+                return _checked(operation, operation.answer(outcome, str(intent_id)))
             answer = await self._turns.run(operation.name, lambda: operation.answer(outcome, str(intent_id)))
             return _checked(operation, answer)
         except Exception as error:  # user code may raise anything; the row must settle all the same

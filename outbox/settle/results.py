@@ -1,65 +1,30 @@
 """The ends of claims, as their holders report them: a batch in one statement, and one by one what did not fit."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, LiteralString, TypeAlias, assert_never
-from uuid import UUID, uuid4
+from typing import Any, Final, Literal, LiteralString, TypeAlias
+from uuid import UUID
 
 from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
 
 from idem.outbox.database.pool import REFUSED, is_true
-from idem.outbox.domain.operation import Answer
-from idem.outbox.domain.outbox_row import OutboxRow, StoredProof
-from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, name
 from idem.outbox.domain.states import OutboxStatus
-from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, DeadLetter, Evidence
+from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import decide
+from idem.outbox.settle.commonest import complete_succeeded
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import LockedRow, is_gone, lock, lock_soon
 from idem.outbox.settle.proofs import apply
 from idem.outbox.settle.record import note
+from idem.outbox.settle.report import Report
 from idem.outbox.values.errors import IdemError
 
 ResultFate: TypeAlias = Literal["settled", "folded", "already", "late", "late_proof"]
 """What became of a report. late: the lease was lost and the report proves nothing; already: it was written before
 the answer to its COMMIT was lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the holder of a claim saw. `answer` or `interim` is rendered for a proof; `letter` if the answer failed."""
-
-    row: OutboxRow
-    outcome: Outcome
-    seen: Seen
-    terms: Terms
-    answer: Answer | None = None
-    letter: DeadLetter | None = None
-    interim: Any = None
-
-    def change(self, row: OutboxRow | None = None) -> Change:
-        """The change that this report wants, as long as no stored proof speaks of the row.
-
-        `row`: as it is under its lock, where it may have been doubted since it was claimed.
-        """
-        known = self.row if row is None else dataclasses.replace(self.row, doubted_for=row.doubted_for)
-        change = decide.report(known, self.outcome, self.seen, self.answer, self.terms, self.interim)
-        return change if self.letter is None else dataclasses.replace(change, letters=(*change.letters, self.letter))
-
-    def proof(self) -> StoredProof | None:
-        """The report as a proof, if it is one."""
-        match self.outcome:
-            case Succeeded() | Refused() | Pending():
-                status, attempt = self.seen.http_status, self.row.attempt
-                return StoredProof(uuid4(), self.row.caller, self.outcome, self.answer, status, attempt, self.interim)
-            case NotExecuted() | Ambiguous():
-                return None
-            case _ as unlisted:
-                assert_never(unlisted)
 
 
 async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, ResultFate]:
@@ -78,15 +43,18 @@ async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) ->
 
 
 async def settle_batch(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, ResultFate]:
-    """Settle in one statement what can be; the other reports are for `settle_alone`. Waits for no lock.
+    """Settle in one statement what can be, or in two; the other reports are for `settle_alone`. Waits for no lock.
 
     After an outage two claims of one row may be reported side by side: each is an end of its own, in their order, and
     none of them is for this statement.
     """
     claims = Counter(report.row.id for report in reports)
-    return dict.fromkeys(
-        await write(connection, [report.change() for report in reports if claims[report.row.id] == 1]), "settled"
-    )
+    ends = [report for report in reports if claims[report.row.id] == 1]
+    done: set[UUID] = set()
+    if connection.info.transaction_status is TransactionStatus.IDLE:
+        done = await complete_succeeded(connection, ends)
+    done |= await write(connection, [report.change() for report in ends if report.row.id not in done])
+    return dict.fromkeys(done, "settled")
 
 
 # A CASE, because a condition on the status lets the planner read a partial index of all such rows for one.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -11,11 +12,14 @@ from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.domain.outcomes import name
 from idem.outbox.observe import daemon_events, telemetry
 from idem.outbox.settle import results
-from idem.outbox.settle.results import Report, ResultFate
+from idem.outbox.settle.report import Report
+from idem.outbox.settle.results import ResultFate
 from idem.outbox.values.backoff import backoff
 
 IDLE: Final = 60.0
 """Seconds between two polls for reports that were put aside, where nothing says that there are any."""
+FEW: Final = 4
+"""After a batch of so few the next one waits for `flush` only; after a larger one for `fill`, to become a full one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,16 +32,23 @@ class _Aside:
 
 
 class Settler:
-    """Flushes when `batch` reports are there or `flush` seconds after the first, whichever comes first.
+    """Settles when `batch` reports are there, or a moment after the first: `flush` seconds while there are few, `fill`
+    while there are many. What comes while a batch is being written is in the next one.
 
     `held` counts the rows of each claim token that this process may still act upon or has yet to report.
     """
 
-    def __init__(self, database: Database, *, batch: int = 100, flush: float = 0.005) -> None:
+    def __init__(self, database: Database, *, batch: int = 100, flush: float = 0.002, fill: float = 0.02) -> None:
         self._database = database
         self._batch = batch
         self._flush = flush
-        self._queue: asyncio.Queue[Report] = asyncio.Queue()
+        self._fill = fill
+        self._reports: list[Report] = []
+        self._first = asyncio.Event()
+        self._full = asyncio.Event()
+        self._unsettled = 0
+        self._all_settled = asyncio.Event()
+        self._all_settled.set()
         self._retry = RetryLoop("settler")
         self._aside_retry = RetryLoop("settler")
         self._aside: list[_Aside] = []
@@ -61,35 +72,44 @@ class Settler:
 
     def put(self, report: Report) -> None:
         """Settle this report soon."""
-        self._queue.put_nowait(report)
+        self._reports.append(report)
+        self._unsettled += 1
+        self._all_settled.clear()
+        self._first.set()
+        if len(self._reports) >= self._batch:
+            self._full.set()
 
     async def run(self) -> None:
         """Settle until cancelled; `drain` first."""
         aside = asyncio.create_task(self._settle_held())
+        before = 0
         try:
             while True:
-                batch = [await self._queue.get()]
-                until = asyncio.get_running_loop().time() + self._flush
-                while len(batch) < self._batch:
-                    left = until - asyncio.get_running_loop().time()
-                    try:
-                        batch.append(
-                            self._queue.get_nowait() if left <= 0 else await asyncio.wait_for(self._queue.get(), left)
-                        )
-                    except (TimeoutError, asyncio.QueueEmpty):
-                        break
+                await self._first.wait()
+                if len(self._reports) < self._batch and not self._last:
+                    await wait(self._full, self._flush if before <= FEW else self._fill)
+                batch, self._reports = self._reports[: self._batch], self._reports[self._batch :]
+                self._mark()
+                before = len(batch)
                 await self._settle(batch)
         finally:
             aside.cancel()
+
+    def _mark(self) -> None:
+        if not self._reports:
+            self._first.clear()
+        if len(self._reports) < self._batch:
+            self._full.clear()
 
     async def drain(self) -> None:
         """Wait until all that was put is settled. What another session holds is kept as a proof then."""
         self._last = True
         self._more.set()
-        await self._queue.join()
+        self._full.set()
+        await self._all_settled.wait()
 
     async def _settle(self, batch: list[Report]) -> None:
-        """Settle a batch in one statement, and put aside what does not fit: nothing here waits for one row."""
+        """Settle a batch, and put aside what does not fit: nothing here waits for one row."""
         while True:
             try:
                 async with self._database.connection() as connection:
@@ -103,11 +123,11 @@ class Settler:
                 fates = {}
                 break
         self._retry.over()
-        for report in batch:
-            if report.row.id in fates:
-                self._settled(report, fates[report.row.id])
-            else:
-                self._aside.append(_Aside(report))
+        done = [report for report in batch if report.row.id in fates]
+        for report in done:
+            self._count(report, fates[report.row.id])
+        self._over(done)
+        self._aside += [_Aside(report) for report in batch if report.row.id not in fates]
         if self._aside:
             self._more.set()
 
@@ -125,7 +145,9 @@ class Settler:
                 fate = await self._alone(one)
                 if fate is not None:
                     self._aside.remove(one)
-                    self._settled(one.report, fate)
+                    if fate != "left":
+                        self._count(one.report, fate)
+                    self._over([one.report])
             daemon_events.results_waiting(sum(one.failures > 0 for one in self._aside))
 
     async def _alone(self, one: _Aside) -> ResultFate | Literal["left"] | None:
@@ -149,15 +171,23 @@ class Settler:
         self._aside_retry.over()
         return fate
 
-    def _settled(self, report: Report, fate: ResultFate | Literal["left"]) -> None:
-        if fate != "left":
-            self.fates[fate] += 1
-            telemetry.reported(report.row.intent_id, report.row.attempt, name(report.outcome), fate)
-        self.held.let_go(report.row.token)
+    def _count(self, report: Report, fate: ResultFate) -> None:
+        self.fates[fate] += 1
+        telemetry.reported(report.row.intent_id, report.row.attempt, name(report.outcome), fate)
+
+    def _over(self, reports: Sequence[Report]) -> None:
+        """Nothing is to be done about these any more."""
+        if not reports:
+            return
+        for report in reports:
+            self.held.let_go(report.row.token)
         self.settled.set()
-        if report.row.step_name is not None:
+        if any(report.row.step_name is not None for report in reports):
             for event in self._on_steps:
                 event.set()
-        if (waiting := self._waiting.get((report.row.provider, report.row.account))) is not None:
-            waiting.set()
-        self._queue.task_done()
+        for lane in {(report.row.provider, report.row.account) for report in reports}:
+            if (waiting := self._waiting.get(lane)) is not None:
+                waiting.set()
+        self._unsettled -= len(reports)
+        if not self._unsettled:
+            self._all_settled.set()

@@ -5,9 +5,11 @@ Not RFC 8785 (`canonical`): that has no form for a provider's 64-bit ids, which 
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from idem.outbox.values import json_pointer
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def encoded(value: Any) -> bytes:
@@ -15,7 +17,7 @@ def encoded(value: Any) -> bytes:
     TypeError that names the member.
     """
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+        return _ENCODER.encode(value).encode("utf-8")
     except TypeError:
         for path, kind in _foreign(value, ()):
             where = f"the member {json_pointer.render(path)}" if path else "the value"

@@ -1,8 +1,6 @@
 """The claim: a worker's exclusive right to make a call, under a token that it made before the statement."""
 
-import asyncio
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,14 +8,14 @@ from uuid import UUID, uuid4
 from psycopg import AsyncConnection
 
 from idem.outbox.database.memory import WENT_BACK
-from idem.outbox.database.pool import AWAY, REFUSED, Database, is_true, records
-from idem.outbox.database.pooler import server_of
+from idem.outbox.database.pool import records
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outbox_row import OutboxRow, claimed_row
 from idem.outbox.settle.doubted_rows import C_IS_LISTED, O_IS_LISTED
 from idem.outbox.settle.replay_window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT, SENT_AS
 from idem.outbox.settle.step_columns import CALL, step_columns
+from idem.outbox.values import clock
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
 from idem.outbox.worker.fairness import LAST_SERVED, WIDTH, TenantRound, round_of_tenants
 
@@ -56,21 +54,8 @@ CLAIMABLE = f"""
               AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL, false)
               AND coalesce(NOT {C_IS_LISTED}, false)"""  # noqa: S608
 
-_ROUND = round_of_tenants(
-    "pending",
-    lane=" AND o.provider = %(provider)s AND o.account = %(account)s",
-    held=" AND t.tenant_id NOT IN (SELECT b.tenant_id FROM busy b)",
-    room="(SELECT n FROM room)",
-    claimable=CLAIMABLE,
-    columns="c.id",
-    order="c.available_at, c.id",
-    rest="CASE WHEN %(spare)s THEN 0 ELSE (SELECT n FROM room) - (SELECT count(*) FROM in_turn) END",
-)
-# `room` is how many rows may be claimed; 0 in a paused lane, of which no row is read then. `keep` of the fleet's calls
-# are left free; a claim for what was kept (`spare`) is for `visited` tenants alone that hold no call: none of this
-# process, and none of the fleet where that is limited.
-CLAIM = f"""
-WITH RECURSIVE room AS MATERIALIZED (
+# How many rows may be claimed: 0 in a paused lane, of which no row is read then. `keep` of the fleet's calls stay free.
+ROOM = f"""
     SELECT CASE WHEN {WENT_BACK} THEN 0
                 WHEN NOT EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
                   OR EXISTS (SELECT FROM idem.lanes l
@@ -81,14 +66,10 @@ WITH RECURSIVE room AS MATERIALIZED (
                                  - %(keep)s::integer)
                 ELSE greatest(0, idem.lane_capacity(%(provider)s, %(account)s, %(concurrency)s::integer,
                                                 %(asking)s::integer, false, %(limit)s::integer + %(keep)s::integer)
-                                 - %(keep)s::integer) END AS n
-), busy AS MATERIALIZED (
-    SELECT o.tenant_id FROM idem.outbox o
-     WHERE %(spare)s AND o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token IS NOT NULL
-       AND o.claimed_until > statement_timestamp() AND o.status = 'claimed'
-       AND (o.claimed_by = %(holder)s OR %(concurrency)s::integer IS NOT NULL)
-), {_ROUND}, claimed AS (
-    UPDATE idem.outbox o
+                                 - %(keep)s::integer) END AS n"""  # noqa: S608
+
+# What a claim writes into a row `o`, and what it returns of it.
+TAKE = f"""
        SET status        = 'claimed',
            status_since  = statement_timestamp(),
            attempt       = o.attempt + 1,
@@ -98,23 +79,69 @@ WITH RECURSIVE room AS MATERIALIZED (
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
            first_sent_at = {MEMORY_BEGINS},
            sent_as       = {SENT_AS},
-           started_at    = NULL
-     WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
-    RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
+           started_at    = NULL"""
+TAKEN = f"""o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
               o.failures, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since, o.sent_as,
-              o.step_name,
-              {MEMORY_LEFT} AS memory_left
-)
-SELECT a.room,
-       {LAST_SERVED}, c.*
-  FROM round a LEFT JOIN (
-       SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
-              c.sweeps, c.failures, c.marks_start, c.traceparent, c.tenant_id,
+              o.step_name, o.available_at,
+              {MEMORY_LEFT} AS memory_left"""
+# Of a row `c` that was claimed, with its request `r`.
+ROW = f"""c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
+              c.sweeps, c.failures, c.marks_start, c.traceparent, c.tenant_id, c.available_at,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
               idem.memory_age(NULL, c.doubted_since) AS doubted_for,
               c.memory_left, c.sent_as,
               {step_columns("c")},
-              r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
+              r.method, r.path"""
+
+# A claim of what has waited longest, of any tenant: the queue is read from a place on (`QueuePosition`), in its order.
+CLAIM_NEXT = f"""
+WITH room AS MATERIALIZED ({ROOM}
+), claimed AS (
+    UPDATE idem.outbox o {TAKE}
+     WHERE o.id = ANY (ARRAY(
+               SELECT c.id FROM idem.outbox c
+                WHERE {CLAIMABLE}
+                  AND c.status = 'pending'
+                  AND (c.available_at, c.id) >= (%(from_time)s, %(from_id)s)
+                ORDER BY c.available_at, c.id
+                LIMIT (SELECT n FROM room)
+                  FOR UPDATE OF c SKIP LOCKED))
+    RETURNING {TAKEN}
+)
+SELECT a.n AS room, NULL AS after, NULL AS sharers, statement_timestamp() AS at, c.*
+  FROM room a LEFT JOIN (
+       SELECT {ROW}, r.headers, r.body
+         FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
+"""  # noqa: S608
+
+_ROUND = round_of_tenants(
+    "pending",
+    lane=" AND o.provider = %(provider)s AND o.account = %(account)s",
+    held=" AND t.tenant_id NOT IN (SELECT b.tenant_id FROM busy b)",
+    room="(SELECT n FROM room)",
+    claimable=CLAIMABLE,
+    columns="c.id",
+    order="c.available_at, c.id",
+    rest="CASE WHEN %(spare)s THEN 0 ELSE (SELECT n FROM room) - (SELECT count(*) FROM in_turn) END",
+)
+# A claim that goes round the tenants. One for what was kept (`spare`) is for `visited` tenants alone that hold no call:
+# none of this process, and none of the fleet where that is limited.
+CLAIM = f"""
+WITH RECURSIVE room AS MATERIALIZED ({ROOM}
+), busy AS MATERIALIZED (
+    SELECT o.tenant_id FROM idem.outbox o
+     WHERE %(spare)s AND o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token IS NOT NULL
+       AND o.claimed_until > statement_timestamp() AND o.status = 'claimed'
+       AND (o.claimed_by = %(holder)s OR %(concurrency)s::integer IS NOT NULL)
+), {_ROUND}, claimed AS (
+    UPDATE idem.outbox o {TAKE}
+     WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
+    RETURNING {TAKEN}
+)
+SELECT a.room,
+       {LAST_SERVED}, a.sharers, statement_timestamp() AS at, c.*
+  FROM round a LEFT JOIN (
+       SELECT {ROW}, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
               CASE WHEN NOT %(exact)s THEN r.body END AS body
          FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
 """  # noqa: S608
@@ -163,6 +190,8 @@ async def claim(
     of the last of them (`Beat.table`). `sent_as`: as whom this process sends.
     """
     tenants = tenants or TenantRound()
+    round_due = spare or takes_turns(lane) or tenants.goes_round(now)
+    begin = tenants.position.begin(now)
     parameters = {
         "token": token,
         "holder": holder,
@@ -171,16 +200,19 @@ async def claim(
         "lease": lease,
         "limit": limit,
         **lane_parameters(lane),
-        "turns": WIDTH if spare else tenants.width,
         "keep": keep,
-        "spare": spare,
-        "after": tenants.after,
         "sent_as": sent_as,
     }
+    if round_due:
+        width = WIDTH if spare else tenants.width
+        parameters |= {"turns": width, "spare": spare, "after": tenants.after}
+    else:
+        parameters |= {"from_time": begin[0], "from_id": begin[1]}
     cursor = records(connection)
-    await cursor.execute(CLAIM, parameters, prepare=True)
+    await cursor.execute(CLAIM if round_due else CLAIM_NEXT, parameters, prepare=True, binary=True)
     found = await cursor.fetchall()
-    room, after = found[0].room, found[0].after
+    took = clock.boottime() - now
+    room, after, sharers, at = found[0].room, found[0].after, found[0].sharers, found[0].at
     if takes_turns(lane):
         found = await with_requests(connection, token, found)
     claimed = [
@@ -198,11 +230,16 @@ async def claim(
         for record in found
         if record.id is not None
     ]  # fmt: skip
-    whose = [record.tenant_id for record in found if record.id is not None]
+    found = [record for record in found if record.id is not None]
+    whose = [record.tenant_id for record in found]
     if spare:
         tenants.claimed_spare(whose, now, room, after)
-    else:
+    elif round_due:
         tenants.claimed(whose, now, room, after)
+        tenants.went_round(sharers, now, took)
+    else:
+        tenants.claimed(whose, now, room)
+        tenants.position.claimed(begin, found, at, full=len(found) >= room, now=now, took=took)
     return claimed
 
 
@@ -226,47 +263,6 @@ async def mark_start(connection: AsyncConnection[Any], row: OutboxRow, *, needed
         MARK_START, {"id": row.id, "token": row.token, "attempt": row.attempt, "needed": needed}
     )
     return await cursor.fetchone() is not None
-
-
-OWN_CLAIMS = f"""
-SELECT o.id, o.intent_id, o.operation, o.attempt, o.provider_key::text AS provider_key, o.step, o.sweeps, o.failures,
-       o.inline, {step_columns("o")},
-       extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left
-  FROM idem.outbox o WHERE o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token = %(token)s
-"""  # noqa: S608
-
-
-async def recover_lost_claim(
-    database: Database, provider: str, account: str, token: UUID, *, backend: int | None, patience: float
-) -> Sequence[OutboxRow]:
-    """The rows of a claim whose answer was lost: nothing of them was sent, so they can be given back.
-
-    The lost statement may still commit: the search is repeated until its backend is gone, or until `patience`
-    seconds (the statement timeout) have passed.
-    """
-    loop = asyncio.get_running_loop()
-    until = loop.time() + patience
-    while True:
-        try:
-            async with database.connection() as connection:
-                gone = backend is not None and not await _lives(connection, backend)
-                cursor = records(connection)
-                wanted = {"token": token, "provider": provider, "account": account}
-                own = await (await cursor.execute(OWN_CLAIMS, wanted)).fetchall()
-        except (*AWAY, *REFUSED):
-            gone, own = False, []
-        if own or gone or loop.time() > until:
-            return [claimed_row(r, token=token, provider=provider, account=account) for r in own]
-        await asyncio.sleep(0.5)
-
-
-BACKEND_LIVES = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %(pid)s)"
-
-
-async def _lives(connection: AsyncConnection[Any], backend: int) -> bool:
-    if server_of(connection) == backend:
-        return False
-    return await is_true(connection, BACKEND_LIVES, {"pid": backend})
 
 
 def new_token() -> UUID:

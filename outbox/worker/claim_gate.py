@@ -13,6 +13,9 @@ from idem.outbox.worker.fairness import TenantRound
 SOON = 0.03
 """Seconds until the next claim after a hint, which may come just before its commit can be seen."""
 
+GATHER = 0.003
+"""Seconds for which a claim of a backlog waits after a call has ended in a full lane, so that it is for some more."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
@@ -79,7 +82,10 @@ class ClaimGate:
             await wait_for_any(stop, self._opened, seconds=poll)
             return
         if not plan.open:
-            await wait_for_any(stop, self.freed, seconds=self._lane.wait(poll))
+            freed = await wait_for_any(stop, self.freed, seconds=self._lane.wait(poll))
+            if freed and self.tenants.queued and self._lane.free < self._lane.slots // 2:
+                # Calls end one after the other: a claim for each would cost more than it brings.
+                await asyncio.sleep(GATHER)
             return
         if claimed >= max(1, plan.limit):
             return

@@ -9,9 +9,15 @@ that hold none.
 from collections.abc import Sequence
 from uuid import uuid4
 
+from idem.outbox.worker.queue_position import SHARE, QueuePosition
+
 WIDTH = 100
 """Tenants that one claim looks at, of which those count whose first row is due: bounds what it costs, about 15
 microseconds for each, when thousands of tenants wait for their back-off."""
+
+ALONE = 0.1
+"""Seconds for which a tenant that was alone in the last round is served without one: the longest that another one waits
+for its turn because of that."""
 
 SHARED = 600.0
 """Seconds for which a lane counts as shared after it was seen to be: a slot is kept free in it meanwhile."""
@@ -94,6 +100,8 @@ class TenantRound:
         self.queued = False
         self.others = False
         self.denied = False
+        self.position = QueuePosition()
+        self._round_due = 0.0
         self._whose: str | None = None
         self._shared_until: float | None = None
 
@@ -109,11 +117,20 @@ class TenantRound:
         """
         return int(self._shared_until is not None and now < self._shared_until and calls > 1)
 
-    def claimed(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
+    def goes_round(self, now: float) -> bool:
+        """Whether the next claim goes round the tenants: while rows are queued, unless the last round, a moment ago,
+        has met one tenant alone."""
+        return self.queued and now >= self._round_due
+
+    def claimed(self, whose: Sequence[str], now: float, room: int, after: str | None = None) -> None:
         """A claim took rows of these tenants, of the `room` that limit, fleet and pause left it."""
         self._see(whose, now)
         self.queued = len(whose) >= room
-        self.after = after
+        self.after = after or self.after
+
+    def went_round(self, sharers: int | None, now: float, took: float) -> None:
+        """A round met so many tenants with due rows; it took so many seconds."""
+        self._round_due = now + max(ALONE, SHARE * took) if (sharers or 0) <= 1 else 0.0
 
     def claimed_spare(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
         """A claim for the others took rows of these tenants, of the `room` that fleet and pause left it."""

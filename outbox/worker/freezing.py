@@ -167,7 +167,7 @@ class Freezer:
         self._running[name] += 1
         attempt = Attempt(one.provider_key)
         attempt.ended = in_a_thread(
-            partial(render, one, self._catalogue.providers[one.row.provider], attempt.code_begins), "idem-freezing"
+            partial(render, one, self._catalogue.providers[one.row.provider], attempt.code_begins)
         )
         attempt.ended.add_done_callback(lambda _: self._running.subtract([name]))
         await asyncio.wait([attempt.ended], timeout=seconds)

@@ -22,13 +22,14 @@ from idem.outbox.observe import telemetry
 from idem.outbox.providers import tracing
 from idem.outbox.settle import replay_window
 from idem.outbox.settle.answer_rendering import Renderer
-from idem.outbox.settle.results import Report
+from idem.outbox.settle.report import Report
 from idem.outbox.settle.settler import Settler
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.claim_gate import ClaimGate, ClaimPlan
+from idem.outbox.worker.lost_claims import recover_lost_claim
 from idem.outbox.worker.probe import Probe
 from idem.outbox.worker.sender import SENT_BY_OTHERS, Sender
 
@@ -256,7 +257,7 @@ class LaneWorker:
         patience = context.database.timeouts.statement if lost else 0.0
         outcome = NotExecuted("given_back", None if lost else UNREAD_WAIT)
         said = "the answer to the claim statement was lost" if lost else "this process could not read its claim"
-        rows = await claims.recover_lost_claim(
+        rows = await recover_lost_claim(
             context.database, self.name.provider, self.name.account, token, backend=backend, patience=patience
         )
         for row in rows:

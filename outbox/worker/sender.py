@@ -34,6 +34,7 @@ class Sender:
         self._check = check
         self._ways = sender_identity.ways(provider)
         self._secret: bytes | None = None
+        self._known: tuple[str, str | None, list[int]] | None = None
 
     async def ready(self, connection: AsyncConnection[Any]) -> int | None:
         """As `now`; reads the installation's secret first, once. Raises what an unreachable database raises."""
@@ -52,8 +53,11 @@ class Sender:
         if self._secret is None or (shown := self._check.credentials.now()) is None:
             return []
         identity = self._check.identity(shown)
-        texts = [shown] if identity is None else [shown, f"account {identity}"]
-        return [sender_identity.secret_digest(text, self._secret) for text in texts]
+        if self._known is None or self._known[:2] != (shown, identity):
+            texts = [shown] if identity is None else [shown, f"account {identity}"]
+            digests = [sender_identity.secret_digest(text, self._secret) for text in texts]
+            self._known = shown, identity, digests
+        return self._known[2]
 
     def is_now(self, sent_as: int | None) -> bool:
         """Whether what leaves now leaves as this sender."""

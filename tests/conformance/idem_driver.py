@@ -15,7 +15,7 @@ from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.operator import actions, approvals
 from idem.outbox.settle import results
-from idem.outbox.settle.results import Report
+from idem.outbox.settle.report import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.worker import Worker

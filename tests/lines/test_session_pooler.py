@@ -12,7 +12,7 @@ from idem.outbox.database.pool import Database
 from idem.outbox.database.pooler import server_of
 from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.values import clock
-from idem.outbox.worker import claim
+from idem.outbox.worker import claim, lost_claims
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_when_it_commits(spine: Spi
         async with connection.transaction():
             assert await claim.claim(connection, name, token=token, holder="t", lease=60, limit=1, now=clock.boottime())
             searching = asyncio.create_task(
-                claim.recover_lost_claim(
+                lost_claims.recover_lost_claim(
                     spine.database, "keyed", "keyed", token, backend=server_of(connection), patience=60
                 )
             )

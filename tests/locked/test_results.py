@@ -10,7 +10,7 @@ from fix_steps import claim, report
 from fix_waiting import until
 from locked.sessions import holding
 
-from idem.outbox.settle.results import Report
+from idem.outbox.settle.report import Report
 from idem.outbox.settle.settler import Settler
 from idem.outcomes import NotExecuted, Outcome, Succeeded
 

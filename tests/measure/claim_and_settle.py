@@ -28,9 +28,10 @@ from idem.outbox.domain.outcomes import Seen, Succeeded
 from idem.outbox.domain.terms import Terms
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import results
-from idem.outbox.settle.results import Report
+from idem.outbox.settle.report import Report
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
+from idem.outbox.worker.fairness import TenantRound
 
 BATCH = 100
 TICK = os.sysconf("SC_CLK_TCK")
@@ -57,14 +58,21 @@ async def measure(url: str, rows: int) -> dict[str, float]:
     lane = lane_scopes(known)["keyed", "keyed"][0]
     terms = Terms(known.providers["keyed"].contract, known.operations["pay.keyed"])
     answer = Answer(201, {"payment": "pay_1"})
-    settled = 0
+    settled, tenants = 0, TenantRound()
     async with fix_database.connected(url, size=1) as database, database.connection() as connection:
         await connection.execute("ANALYZE")
         backend = connection.info.backend_pid
         own, server = time.process_time(), of_process(backend)
         while settled < rows:
             found = await claims.claim(
-                connection, lane, token=uuid4(), holder="w", lease=60, limit=BATCH, now=clock.boottime()
+                connection,
+                lane,
+                token=uuid4(),
+                holder="w",
+                lease=60,
+                limit=BATCH,
+                now=clock.boottime(),
+                tenants=tenants,
             )
             if not found:
                 break

@@ -5,7 +5,7 @@ from fix_steps import claim_one, settle
 
 from idem.decisions import Replay
 from idem.outbox.domain.outcomes import Seen
-from idem.outbox.settle.results import Report
+from idem.outbox.settle.report import Report
 from idem.outcomes import NotExecuted
 
 

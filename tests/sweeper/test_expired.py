@@ -14,7 +14,8 @@ from idem.outbox.settle import decide
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.locked_rows import read_locked
 from idem.outbox.settle.proofs import change_one
-from idem.outbox.settle.results import Report, settle
+from idem.outbox.settle.report import Report
+from idem.outbox.settle.results import settle
 from idem.outcomes import Absent, Succeeded
 from idem.sweeper.daemon import Sweeper
 

@@ -19,7 +19,7 @@ from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle import change_pages, decide, gate
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.locked_rows import read_locked
-from idem.outbox.settle.results import Report
+from idem.outbox.settle.report import Report
 from idem.outbox.settle.results import settle as settle_reports
 from idem.outcomes import Succeeded
 from idem.sweeper.expired_keys import prune_keys

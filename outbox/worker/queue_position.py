@@ -1,0 +1,45 @@
+"""From where a claim reads the queue of a lane, so that rows which were claimed before are not read again and again.
+
+A row that has left the queue stays in its index as a dead entry until no transaction of the server can see it any more:
+while somebody holds a snapshot, every claim that begins at the head of the queue reads all of them. So a claim begins
+where the last one ended. What can lie behind that place (a row whose transaction was open for long, one that another
+session had locked) is found by a claim from the head, once a second, or less often where that takes long.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+WHOLE: Final = 1.0
+"""Seconds between two claims from the head of the queue."""
+SHARE: Final = 20
+"""A claim that takes long is made again only after so many times its duration."""
+OVERLAP: Final = timedelta(seconds=1)
+"""How far before the moment of a claim that found no more the next one begins: a row is committed after its time."""
+HEAD: Final = (datetime.min.replace(tzinfo=UTC) + timedelta(days=2), UUID(int=0))
+"""Before every row."""
+
+
+class QueuePosition:
+    """Where the next claim of one lane of one worker begins. `now` is on the boot clock."""
+
+    def __init__(self) -> None:
+        self._begin = HEAD
+        self._whole_due = 0.0
+
+    def begin(self, now: float) -> tuple[datetime, UUID]:
+        """The due time and id of the first row that the next claim looks at."""
+        return HEAD if now >= self._whole_due else self._begin
+
+    def claimed(
+        self, begin: tuple[datetime, UUID], records: Sequence[Any], at: datetime, *, full: bool, now: float, took: float
+    ) -> None:
+        """A claim that began there took these records at the database's moment `at`. `full`: as many as it could take,
+        so that more may wait behind them. `took`: seconds."""
+        if begin == HEAD:
+            self._whole_due = now + max(WHOLE, SHARE * took)
+        if not full:
+            self._begin = (at - OVERLAP, UUID(int=0))
+        elif records:
+            self._begin = max((record.available_at, record.id) for record in records)

@@ -10,8 +10,8 @@ from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.values import clock
 from idem.outbox.worker.fairness import TenantRound
 
-SOON = 0.03
-"""Seconds until the next claim after a hint, which may come just before its commit can be seen."""
+AT_ONCE, SOON = 0.003, 0.03
+"""Seconds until the next two claims after a hint, which may come just before its commit can be seen."""
 
 GATHER = 0.003
 """Seconds for which a claim of a backlog waits after a call has ended in a full lane, so that it is for some more."""
@@ -98,7 +98,7 @@ class ClaimGate:
         self._hints = 2 if woken.is_set() else max(0, self._hints - 1)
         woken.clear()
         events = [stop, woken, *[self.freed] * plan.spare, *[self._settled] * self._fleet_full]
-        passed = not await wait_for_any(*events, seconds=SOON if self._hints else poll)
+        passed = not await wait_for_any(*events, seconds=(poll, SOON, AT_ONCE)[self._hints])
         hinted = self._hints > 0 or woken.is_set()
         # Hints may come without a gap: a call that another process has freed, or a lane that was resumed, is found
         # after the same time.

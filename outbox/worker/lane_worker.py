@@ -199,7 +199,8 @@ class LaneWorker:
 
     def _start(self, claimed: Claim) -> None:
         flight = InFlight(claimed, self._terms[claimed.row.call], self._sender)
-        task = asyncio.create_task(self._traced(flight))
+        call = self._call(flight) if claimed.traceparent is None else self._traced(flight)
+        task = asyncio.create_task(call)
         self._tasks[task] = flight
         task.add_done_callback(self._done)
 

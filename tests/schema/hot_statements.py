@@ -170,9 +170,11 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     ]
     by_name: dict[str, Values] = {
         "claim.CLAIM": {**LANE, **HOLD, "concurrency": 2000},
+        "claim.CLAIM_NEXT": {**LANE, **HOLD, "concurrency": 2000, "from_time": LONG_AGO, "from_id": UUID(int=0)},
+        "commonest.COMPLETE_SUCCEEDED": succeeded(claimed),
         "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},
         "exact_limits.FROZEN": {"ids": claimed, "token": TOKEN},
-        "claim.OWN_CLAIMS": {"token": TOKEN, **LANE},
+        "lost_claims.OWN_CLAIMS": {"token": TOKEN, **LANE},
         "begin.BEGIN": asked | {"token": uuid4(), "holder": "inline-1", "lease": 60.0},
         "renewal.RENEW": {"id": claimed[0], "token": TOKEN, "attempt": 1, "lease": 60.0, "renew_for": 900.0},
         "gate.WRITE": {"changes": json.dumps(changes(claimed, proof)), "ids": claimed, "folds": [proof]},
@@ -334,6 +336,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "intents.INTENT": {"intent": intent, "tenant": "t1"}, "intents.TIMELINE": {"intent": intent},
         "intents.STEPS": {"intent": intent},
         "intents.INTENTS": newest, "intents.INTENTS_OF_STATE": newest | {"state": "unknown"},
+        "intents.COMPLETED_INTENTS": newest | {"state": "completed"},
         "intents.INTENTS_OF_OPERATION": newest | {"operation": "pay", "states": ["completed", "in_progress"]},
         **{
             f"tenant_search.{name}": newest
@@ -355,6 +358,17 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "intents.INTENT_OF_KEY": newest | {"state": None, "key": "key 1", "operation": "pay"},
     }  # fmt: skip
     return by_name.__getitem__
+
+
+def succeeded(rows: list[UUID]) -> Values:
+    """A batch of the commonest end, of claims of the backlog."""
+    every = len(rows)
+    return {
+        "ids": rows, "tokens": [TOKEN] * every, "attempts": [1] * every, "statuses": [201] * every,
+        "references": [f"pay_{row.hex}" for row in rows], "words": [None] * every, "details": ["{}"] * every,
+        "results": ["{}"] * every, "answers": [201] * every, "headers": ["{}"] * every, "bodies": [b"{}"] * every,
+        "lives": [3600.0] * every,
+    }  # fmt: skip
 
 
 def changes(claimed: list[UUID], proof: UUID) -> list[dict[str, Any]]:

@@ -101,11 +101,17 @@ def _value(value: Any) -> sql.Composable:
     return value if isinstance(value, sql.Composable) else sql.Literal(value)
 
 
-def insert(connection: psycopg.Connection[Any], table: str, **columns: Any) -> None:
-    """INSERT the row of `ROWS`, with some columns otherwise."""
+NOTHING = sql.SQL("")
+LEAVES = sql.SQL("WITH gone AS (DELETE FROM idem.outbox RETURNING id) ")
+"""In the same statement every row of the outbox leaves."""
+
+
+def insert(connection: psycopg.Connection[Any], table: str, *, first: sql.SQL = NOTHING, **columns: Any) -> None:
+    """INSERT the row of `ROWS`, with some columns otherwise. `first`: what stands before it in the statement."""
     row = {**ROWS[table], **columns}
     connection.execute(
-        sql.SQL("INSERT INTO idem.{} ({}) VALUES ({})").format(
+        first
+        + sql.SQL("INSERT INTO idem.{} ({}) SELECT {}" + " FROM gone" * bool(first.as_string())).format(
             sql.Identifier(table),
             sql.SQL(", ").join(map(sql.Identifier, row)),
             sql.SQL(", ").join(map(_value, row.values())),
@@ -113,11 +119,11 @@ def insert(connection: psycopg.Connection[Any], table: str, **columns: Any) -> N
     )
 
 
-def update(connection: psycopg.Connection[Any], table: str, **columns: Any) -> int:
-    """UPDATE every row of a table; how many."""
+def update(connection: psycopg.Connection[Any], table: str, *, first: sql.SQL = NOTHING, **columns: Any) -> int:
+    """UPDATE every row of a table; how many. `first`: what stands before it in the statement."""
     assignments = [sql.SQL("{} = {}").format(sql.Identifier(name), _value(v)) for name, v in columns.items()]
     done = connection.execute(
-        sql.SQL("UPDATE idem.{} SET {}").format(sql.Identifier(table), sql.SQL(", ").join(assignments))
+        first + sql.SQL("UPDATE idem.{} SET {}").format(sql.Identifier(table), sql.SQL(", ").join(assignments))
     )
     return done.rowcount
 

@@ -121,8 +121,7 @@ def test_hazard_61_exactly_the_listed_outbox_transitions_succeed(rolled_back: Co
         return shapes.row_columns(status) | {"inline": inline, "attempt": int(inline)} | later
 
     def settle() -> None:
-        rolled_back.execute("DELETE FROM idem.outbox")
-        shapes.update(rolled_back, "intents", **shapes.intent_columns("completed"))
+        shapes.update(rolled_back, "intents", first=shapes.LEAVES, **shapes.intent_columns("completed"))
 
     succeeded = born(rolled_back, role, "outbox", OutboxStatus, first)
     assert not born(rolled_back, role, "outbox", [OutboxStatus.HELD], shapes.row_columns)
@@ -163,9 +162,9 @@ def test_hazard_6_a_row_leaves_only_when_its_step_is_done(
     assert "idem refuses this DELETE of outbox row" in str(error)
 
     def followed(step: int) -> None:
-        rolled_back.execute("DELETE FROM idem.outbox")
         rolled_back.execute("RESET ROLE")
-        shapes.insert(rolled_back, "outbox", id=shapes.INTENT, step=step, step_name="ship" if step > 1 else None)
+        name = "ship" if step > 1 else None
+        shapes.insert(rolled_back, "outbox", first=shapes.LEAVES, id=shapes.INTENT, step=step, step_name=name)
 
     assert refused(rolled_back, role, plant, partial(followed, 2)) is None
     assert "idem refuses this DELETE of outbox row" in str(refused(rolled_back, role, plant, partial(followed, 1)))
@@ -196,14 +195,14 @@ def test_a_row_at_rest_leaves_when_nobody_can_take_it_up(
             assert "idem refuses this DELETE of outbox row" in str(error)
 
 
-def test_hazard_6_the_row_that_left_too_early_stops_the_commit(installed: Any) -> None:
-    """The check is deferred: the statement succeeds, the COMMIT does not, and the row is still there."""
+def test_hazard_6_the_statement_that_deletes_a_row_is_the_one_that_ends_its_step(installed: Any) -> None:
+    """What comes after it in the transaction does not count, and the row is still there."""
     with psycopg.connect(installed.superuser_url) as superuser:
         shapes.plant(superuser, "intents", "outbox")
     with psycopg.connect(installed.url("daemon")) as daemon:
-        daemon.execute("DELETE FROM idem.outbox")
-        with pytest.raises(psycopg.errors.CheckViolation, match="leaves only when its step is completed"):
-            daemon.commit()
+        with pytest.raises(psycopg.errors.CheckViolation, match="leaves only in the statement that completes"):
+            daemon.execute("DELETE FROM idem.outbox")
+        daemon.rollback()
         assert daemon.execute("SELECT count(*) FROM idem.outbox").fetchone() == (1,)
 
 

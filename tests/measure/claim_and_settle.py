@@ -52,34 +52,34 @@ def accept(url: str, known: Any, rows: int) -> None:
     engine.dispose()
 
 
-async def measure(url: str, rows: int) -> dict[str, float]:
-    known = fix_spine.catalogue("http://127.0.0.1:9")
-    accept(url, known, rows)
+async def settle_all(url: str, known: Any, rows: int) -> dict[str, float]:
+    """Claim and settle so many rows of the lane `keyed`; microseconds a row."""
     lane = lane_scopes(known)["keyed", "keyed"][0]
     terms = Terms(known.providers["keyed"].contract, known.operations["pay.keyed"])
     answer = Answer(201, {"payment": "pay_1"})
     settled, tenants = 0, TenantRound()
     async with fix_database.connected(url, size=1) as database, database.connection() as connection:
-        await connection.execute("ANALYZE")
         backend = connection.info.backend_pid
         own, server = time.process_time(), of_process(backend)
         while settled < rows:
             found = await claims.claim(
-                connection,
-                lane,
-                token=uuid4(),
-                holder="w",
-                lease=60,
-                limit=BATCH,
-                now=clock.boottime(),
+                connection, lane, token=uuid4(), holder="w", lease=60, limit=BATCH, now=clock.boottime(),
                 tenants=tenants,
-            )
+            )  # fmt: skip
             if not found:
                 break
             reports = [Report(each.row, Succeeded(f"pay_{each.row.id}"), Seen(201), terms, answer) for each in found]
             settled += len(await results.settle_batch(connection, reports))
         own, server = time.process_time() - own, of_process(backend) - server
     return {"rows": settled, "worker_us": own / settled * 1e6, "postgresql_us": server / settled * 1e6}
+
+
+async def measure(url: str, rows: int) -> dict[str, float]:
+    known = fix_spine.catalogue("http://127.0.0.1:9")
+    accept(url, known, rows)
+    async with fix_database.connected(url, size=1) as database, database.connection() as connection:
+        await connection.execute("ANALYZE")
+    return await settle_all(url, known, rows)
 
 
 def main(rows: int) -> None:

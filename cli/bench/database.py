@@ -28,51 +28,53 @@ NO_RIGHT = (
 )
 # Two runs that begin at once must not take each other's new database, to which nobody is connected yet, for a left one.
 TURN = "SELECT pg_advisory_lock(hashtext('idem bench')::bigint)"
-END_TURN = "SELECT pg_advisory_unlock(hashtext('idem bench')::bigint)"
+PATIENT = session.Timeouts(statement=120.0, lock=120.0)
+"""Of sessions that create and drop databases."""
 
 
 @contextlib.contextmanager
-def database(url: str, say: Callable[[str], None]) -> Iterator[str]:
-    """Create a database with idem's schema on this server, and give its URL; drop it at the end.
+def database(url: str, say: Callable[[str], None], *, schema: bool = True) -> Iterator[str]:
+    """Create a database with idem's schema on this server, and give its URL; drop it at the end. `schema` False: empty.
 
-    It drops those of killed runs too, and tells so. Raises ConfigError if the role may not create a database.
+    Raises ConfigError if the role may not create a database.
     """
     name = PREFIX + secrets.token_hex(4)
     made = urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
     with contextlib.ExitStack() as stack:
-        with session.connect_sync(url, name=NAME) as admin:
+        with session.connect_sync(url, name=NAME, timeouts=PATIENT) as admin:
             admin.execute(TURN)
-            drop_left(admin, say)
             try:
                 admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
             except psycopg.errors.InsufficientPrivilege:
                 raise ConfigError(NO_RIGHT.format(role=admin.info.user)) from None
             stack.callback(_drop, url, name, say)
             stack.enter_context(session.connect_sync(made, name=NAME))
-            admin.execute(END_TURN)
-        runner.upgrade(made, environment=ENVIRONMENT)
+        if schema:
+            runner.upgrade(made, environment=ENVIRONMENT)
         yield made
 
 
 LEFT = r"SELECT datname::text FROM pg_database WHERE datname LIKE 'idem\_bench\_%' ORDER BY 1"
 
 
-def drop_left(admin: psycopg.Connection, say: Callable[[str], None]) -> None:
+def drop_left(url: str, say: Callable[[str], None]) -> None:
     """Drop the databases of killed runs; leave those of running ones, and tell of each."""
-    for (name,) in admin.execute(LEFT).fetchall():
-        try:
-            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
-        except psycopg.errors.ObjectInUse:
-            say(f"{name} stays: another bench runs in it")
-        except psycopg.errors.InsufficientPrivilege:
-            say(f"{name} was left by a killed bench of another role, who can drop it: DROP DATABASE {name}")
-        else:
-            say(f"{name} was left by a killed bench and is dropped")
+    with session.connect_sync(url, name=NAME, timeouts=PATIENT) as admin:
+        admin.execute(TURN)
+        for (name,) in admin.execute(LEFT).fetchall():
+            try:
+                admin.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
+            except psycopg.errors.ObjectInUse:
+                say(f"{name} stays: another bench runs in it")
+            except psycopg.errors.InsufficientPrivilege:
+                say(f"{name} was left by a killed bench of another role, who can drop it: DROP DATABASE {name}")
+            else:
+                say(f"{name} was left by a killed bench and is dropped")
 
 
 def _drop(url: str, name: str, say: Callable[[str], None]) -> None:
     try:
-        with session.connect_sync(url, name=NAME) as admin:
+        with session.connect_sync(url, name=NAME, timeouts=PATIENT) as admin:
             admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
     except psycopg.Error as error:
         say(f"{name} could not be dropped ({error}): the next bench drops it, or DROP DATABASE {name}")

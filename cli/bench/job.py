@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,14 +51,23 @@ class JobFailed(RuntimeError):
     """A job ended before it was done."""
 
 
-class Job:
-    """A running job. It does not outlive this process, and is killed at the end of the block if it runs still."""
+def python(module: str) -> list[str]:
+    """The command that runs one of our modules, and ends with this process."""
+    return [sys.executable, "-m", "idem.cli.group.parent_watch", str(os.getpid()), "0", module]
 
-    def __init__(self, module: str, order: Mapping[str, Any], environment: Mapping[str, str], log: Path) -> None:
-        self._module, self._log = module, log
-        with log.open("ab") as errors:
+
+class Job:
+    """A running job. It is killed at the end of the block if it runs still; if this process is killed, the job ends
+    where it next listens to its parent. `log` gets its standard error.
+    """
+
+    def __init__(
+        self, command: Sequence[str], order: Mapping[str, Any], environment: Mapping[str, str], log: Path
+    ) -> None:
+        self._log = log
+        with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "idem.cli.group.parent_watch", str(os.getpid()), "0", module],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -111,4 +120,4 @@ class Job:
 
     def _failed(self) -> JobFailed:
         said = self._log.read_text().strip().splitlines()
-        return JobFailed(f"{self._module} failed: {said[-1] if said else 'it said nothing'} ({self._log})")
+        return JobFailed(f"{self._log.stem} failed: {said[-1] if said else 'it said nothing'}")

@@ -52,6 +52,7 @@ def run(settings: BenchSettings, url: str, say: Callable[[str], None], *, quiet:
     process fails.
     """
     load = _load()
+    database.drop_left(url, say)
     with tempfile.TemporaryDirectory(prefix="idem-bench-") as folder, database.database(url, say) as made:
         stage = Stage(settings, made, Path(folder), Display(quiet=quiet))
         with stage.set_up():

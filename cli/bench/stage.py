@@ -12,7 +12,7 @@ from idem.cli.bench import floor, installation, lanes, workers
 from idem.cli.bench.counters import Counters, Watch
 from idem.cli.bench.database import NAME
 from idem.cli.bench.display import Display
-from idem.cli.bench.job import Job, JobFailed
+from idem.cli.bench.job import Job, JobFailed, python
 from idem.cli.bench.measured import Cost, Latency, percentile
 from idem.cli.bench.meter import Meter, cost
 from idem.cli.bench.settings import BenchSettings
@@ -51,6 +51,7 @@ class Stage:
         self._folder = folder
         self._display = display
         self._numbers = 0
+        self.origins: dict[str, str] = {}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("IDEM_")}
         self._environment = inherited | {
             "IDEM_CONFIG": str(folder / "idem.toml"),
@@ -69,7 +70,7 @@ class Stage:
             self._meter = Meter(self._watch, self.server)
             latency = {"latency": self._settings.latency, "files": []}
             files = [str(path) for path in installation.certificate(self._folder)]
-            origins = {}
+            origins = self.origins
             for name, order in (("http", latency), ("tls", {**latency, "files": files})):
                 job = stack.enter_context(self._job("idem.cli.bench.provider", order))
                 origins[name] = str(job.result()["origin"])
@@ -108,7 +109,7 @@ class Stage:
         """What accepting so many intents costs, and what settling them costs when they lie there."""
         lanes.hold(self._url, provider)
         accepted = self.accept(f"bench.{provider}", count)
-        self._connection.execute("VACUUM ANALYZE")
+        self._watch.maintain()
         before = self._watch.counters(SCHEMA)
         with (
             self._display.step(f"settle {count} intents by provider {provider}", count) as advance,
@@ -159,7 +160,7 @@ class Stage:
         first = self._numbers = self._numbers + count
         work = {"connections": connections, "numbers": [first, first + count]}
         accept = self._floor("accept", count, work)
-        self._connection.execute("VACUUM ANALYZE")
+        self._watch.maintain()
         return accept, self._floor("drain", count, {**work, "connections": 1})
 
     def _floor(self, work: str, count: int, order: dict[str, object]) -> Cost:
@@ -197,7 +198,8 @@ class Stage:
         }
 
     def _job(self, module: str, order: dict[str, object]) -> Job:
-        return Job(module, order, self._environment, self._folder / f"{module.rpartition('.')[2]}.log")
+        log = self._folder / f"{module.rpartition('.')[2]}.log"
+        return Job(python(module), order, self._environment, log)
 
     def _workers(self) -> contextlib.AbstractContextManager[Workers]:
         return workers.running(self._environment, self._folder, self._settings.processes)

@@ -32,6 +32,7 @@ class Run:
         self.began: dict[int, float] = {}
         self.first: tuple[float, float] | None = None
         self.all_called = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
         self.session: Any = None
 
     async def called(self, number: int) -> None:
@@ -41,6 +42,10 @@ class Run:
         if self.order["work"] == "latency":
             self.began[number] = time.time()
         if self.order["work"] == "http":
+            if self.session is None:  # of the loop that the handlers run in, which may not be ours
+                import aiohttp
+
+                self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=self.order["slots"]))
             body = {"amount": 100 + number % 900, "currency": "eur", "order": f"order-{number}"}
             headers = {"Idempotency-Key": f"job-{number}"}
             async with self.session.post(self.order["origin"] + "/payments", json=body, headers=headers) as answer:
@@ -49,7 +54,7 @@ class Run:
                 await answer.json()
         self.calls += 1
         if self.calls >= self.count:
-            self.all_called.set()
+            self.loop.call_soon_threadsafe(self.all_called.set)
 
 
 class Peer:
@@ -135,9 +140,11 @@ async def drain(peer: Peer) -> None:
     await peer.seed(peer.run.count)
     await ready()
     working = asyncio.create_task(peer.work())
-    await asyncio.wait([working, called := asyncio.create_task(peer.run.all_called.wait())], return_when="FIRST_COMPLETED")
+    called = asyncio.create_task(peer.run.all_called.wait())
+    await asyncio.wait([working, called], return_when="FIRST_COMPLETED")
     if not called.done():
         working.result()
+        raise RuntimeError("the worker has stopped")
     while await peer.left():
         await asyncio.sleep(POLL)
     assert peer.run.first is not None
@@ -175,11 +182,6 @@ async def perform(kind: type[Peer], order: dict[str, Any]) -> None:
         await peer.install()
         say(version=kind.version)
         return
-    if order["work"] == "http":
-        import aiohttp
-
-        connector = aiohttp.TCPConnector(limit=order["slots"])
-        peer.run.session = aiohttp.ClientSession(connector=connector)
     await {"enqueue": enqueue, "drain": drain, "http": drain, "latency": latency}[order["work"]](peer)
 
 

@@ -39,7 +39,11 @@ class Peer:
     @property
     def command(self) -> list[str]:
         """What runs its driver."""
-        return ["node", str(HERE / self.driver)] if self.node else [str(self.folder / "bin" / "python"), str(HERE / self.driver)]
+        return (
+            ["node", str(HERE / self.driver)]
+            if self.node
+            else [str(self.folder / "bin" / "python"), str(HERE / self.driver)]
+        )
 
 
 PYTHON = ("uvloop>=0.21", "aiohttp>=3.11")
@@ -83,7 +87,7 @@ PEERS = (
     ),
     Peer(
         name="graphile-worker",
-        packages=("graphile-worker@>=0.17", "pg@^8"),
+        packages=("graphile-worker@>=0.17 <1", "pg@^8"),
         driver="drive_graphile_worker.cjs",
         enqueue=3000,
         drain=40_000,
@@ -100,7 +104,8 @@ PEERS = (
         enqueue=3000,
         drain=40_000,
         http=4000,
-        settings="4 lanes of batch 250; HTTP: 10 lanes of batch 10, http.Agent of 100 sockets",
+        settings="its fetch and complete in 4 loops of batch 250; HTTP: 10 loops of batch 10, http.Agent of 100 sockets; "
+        "pick-up: 10 workers of batch 10, polling every 0.5 s, the least that it allows",
         writes="one row a job, updated at claim and end with its output, kept for a time",
         lacks="a singleton key holds while the job is kept, without a fingerprint or an answer; no frozen request, no "
         "record of attempts; a job that expires is run again, whatever it had sent",

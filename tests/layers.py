@@ -46,6 +46,7 @@ PLACES = {
     "adopt/test_kills.py": "process",
     "approval/test_kills.py": "process",
     "bank/": "wire",
+    "bench/": "process",
     "calls/": "wire",
     "calls/test_breaker.py": "unit",
     "calls/test_credentials.py": "unit",

@@ -63,31 +63,35 @@ async def at_intervals(engine: AsyncEngine, order: Order, interval: float) -> di
     return committed
 
 
+async def all_lanes(engine: AsyncEngine, order: Order) -> dict[str, float]:
+    """All connections' parts, beside each other; returns what it took. Raises what the first lane that fails raises."""
+    began, ready = asyncio.Event(), asyncio.Semaphore(0)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for first in range(order.connections):
+                group.create_task(lane(engine, order, first, began, ready))
+            for _ in range(order.connections):
+                await ready.acquire()
+            await asyncio.to_thread(job.ready)
+            seconds, cpu = time.monotonic(), time.process_time()
+            began.set()
+    except* Exception as failed:
+        raise failed.exceptions[0] from None
+    return {"seconds": time.monotonic() - seconds, "cpu": time.process_time() - cpu}
+
+
 async def run(asked: dict[str, Any]) -> None:
     """Do what was ordered."""
     order = Order(**asked)
     url = os.environ["IDEM_DATABASE_URL"].replace("postgresql://", "postgresql+psycopg://", 1)
     named = {"application_name": "idem bench client"}
     engine = create_async_engine(url, pool_size=order.connections, max_overflow=0, connect_args=named)
-    began, ready = asyncio.Event(), asyncio.Semaphore(0)
     try:
-        lanes = [
-            asyncio.create_task(lane(engine, order, first, began, ready))
-            for first in range(order.connections if order.interval is None else 0)
-        ]
-        for _ in lanes:
-            await ready.acquire()
-        await asyncio.to_thread(job.ready)
-        seconds, cpu, committed = time.monotonic(), time.process_time(), {}
-        began.set()
-        if order.interval is not None:
-            committed = await at_intervals(engine, order, order.interval)
-        await asyncio.gather(*lanes)
-        job.done(
-            seconds=time.monotonic() - seconds,
-            cpu=time.process_time() - cpu,
-            committed=committed,
-        )
+        if order.interval is None:
+            job.done(**await all_lanes(engine, order))
+        else:
+            job.ready()
+            job.done(committed=await at_intervals(engine, order, order.interval))
     finally:
         await engine.dispose()
 

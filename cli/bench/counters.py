@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import psycopg
 
@@ -21,8 +21,12 @@ class Counters:
 
     def since(self, before: Counters) -> Counters:
         """What was added."""
-        pairs = ((getattr(self, each.name), getattr(before, each.name)) for each in fields(self))
-        return Counters(*(None if None in (now, then) else now - then for now, then in pairs))
+        return Counters(
+            self.commits - before.commits,
+            self.dead - before.dead,
+            self.disk - before.disk,
+            None if self.statements is None or before.statements is None else self.statements - before.statements,
+        )
 
 
 # What a session has done is counted by PostgreSQL when the session ends, or a second or more later.
@@ -39,7 +43,7 @@ STATEMENTS = """
 SELECT sum(s.calls)::bigint FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
  WHERE d.datname = current_database()
 """
-ASKED = "SELECT pg_current_wal_lsn() - '0/0'"
+WAL = "SELECT pg_current_wal_lsn() - '0/0'"
 
 
 class Watch:
@@ -70,7 +74,7 @@ class Watch:
 
     def wal(self) -> int:
         """The bytes of WAL that the server has written, for all its databases."""
-        return int(str(self.ask(ASKED)[0]))
+        return int(str(self.ask(WAL)[0]))
 
     def counters(self, schema: str) -> Counters:
         """What is counted by now, about the tables of this schema."""

@@ -43,11 +43,11 @@ def database(url: str, say: Callable[[str], None], *, schema: bool = True) -> It
     with contextlib.ExitStack() as stack:
         with session.connect_sync(url, name=NAME, timeouts=PATIENT) as admin:
             admin.execute(TURN)
+            stack.callback(_drop, url, name, say)
             try:
                 admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
             except psycopg.errors.InsufficientPrivilege:
                 raise ConfigError(NO_RIGHT.format(role=admin.info.user)) from None
-            stack.callback(_drop, url, name, say)
             stack.enter_context(session.connect_sync(made, name=NAME))
         if schema:
             runner.upgrade(made, environment=ENVIRONMENT)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from idem.cli.bench import usage
+from idem.outbox.values.errors import IdemError
 
 READY = "ready"
 
@@ -47,7 +48,7 @@ def done(**result: Any) -> None:
     sys.stdin.readline()
 
 
-class JobFailed(RuntimeError):
+class JobFailed(IdemError):
     """A job ended before it was done."""
 
 

@@ -60,7 +60,7 @@ def median(costs: Sequence[Cost]) -> Cost:
 def median_latency(found: Sequence[Latency]) -> Latency:
     """The same of latencies."""
     numbers = {each.name: statistics.median(getattr(one, each.name) for one in found) for each in fields(Latency)}
-    return Latency(**{**numbers, "intents": found[0].intents})  # type: ignore[arg-type]
+    return Latency(**{**numbers, "intents": found[0].intents})
 
 
 def percentile(values: Sequence[float], share: float) -> float:

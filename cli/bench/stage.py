@@ -15,7 +15,7 @@ from idem.cli.bench.display import Display
 from idem.cli.bench.job import Job, JobFailed, python
 from idem.cli.bench.measured import Cost, Latency, percentile
 from idem.cli.bench.meter import Meter, cost
-from idem.cli.bench.settings import BenchSettings
+from idem.cli.bench.settings import BenchSettings, Part
 from idem.cli.bench.usage import Server, resident
 from idem.cli.bench.workers import Workers
 from idem.outbox.database import session
@@ -68,15 +68,18 @@ class Stage:
             database = self._connection.info.dbname
             self.server = Server.of(self._watch.pid, database)
             self._meter = Meter(self._watch, self.server)
-            latency = {"latency": self._settings.latency, "files": []}
-            files = [str(path) for path in installation.certificate(self._folder)]
-            origins = self.origins
-            for name, order in (("http", latency), ("tls", {**latency, "files": files})):
-                job = stack.enter_context(self._job("idem.cli.bench.provider", order))
-                origins[name] = str(job.result()["origin"])
-            installation.write(self._folder, self._settings.slots, origins)
+            for part in (Part.HTTP, Part.TLS):
+                if part in self._settings.parts:
+                    self.origins[part] = self._provider(stack, tls=part is Part.TLS)
+            installation.write(self._folder, self._settings.slots, self.origins)
             self._connection.execute(floor.CREATE)
             yield
+
+    def _provider(self, stack: contextlib.ExitStack, *, tls: bool) -> str:
+        """Start an HTTP provider; returns its origin."""
+        files = [str(path) for path in installation.certificate(self._folder)] if tls else []
+        order = {"latency": self._settings.latency, "files": files}
+        return str(stack.enter_context(self._job("idem.cli.bench.provider", order)).result()["origin"])
 
     def accept(self, operation: str, count: int) -> Cost:
         """Accept so many intents, while no worker runs."""
@@ -138,10 +141,11 @@ class Stage:
             for each in (first, job):
                 each.prepared()
                 each.begin()
-                committed = each.result()["committed"]
+                result = each.result()
                 each.end()
                 self._until_empty("moment", running)
                 self._until_empty("warm", running)
+        committed = result["committed"]
         ahead = self._clock_ahead()
         rows = self._connection.execute(SETTLED, {"prefix": order["prefix"]}).fetchall()
         picked_up = [(int(started) / 1e9 - committed[intent]) * 1e3 for intent, started, _ in rows]
@@ -154,14 +158,15 @@ class Stage:
             percentile(settled, 0.99),
         )
 
-    def floor(self, count: int) -> tuple[Cost, Cost]:
-        """The floor of accept and of drain, over the same number."""
-        connections = self._settings.connections
+    def floor(self, count: int, *, drain: bool) -> dict[str, Cost]:
+        """The floor of accept, and of `drain`, which empties what the other has accepted."""
         first = self._numbers = self._numbers + count
-        work = {"connections": connections, "numbers": [first, first + count]}
-        accept = self._floor("accept", count, work)
-        self._watch.maintain()
-        return accept, self._floor("drain", count, {**work, "connections": 1})
+        work = {"connections": self._settings.connections, "numbers": [first, first + count]}
+        found = {"floor_accept": self._floor("accept", count, work)}
+        if drain:
+            self._watch.maintain()
+            found["floor_drain"] = self._floor("drain", count, {**work, "connections": 1})
+        return found
 
     def _floor(self, work: str, count: int, order: dict[str, object]) -> Cost:
         before = self._watch.counters(floor.SCHEMA)

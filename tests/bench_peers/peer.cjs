@@ -27,7 +27,7 @@ async function ready() {
 }
 
 async function done(result) {
-  say({ ...result, rss: process.memoryUsage().rss });
+  say(result);
   await heard();
 }
 

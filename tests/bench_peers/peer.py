@@ -1,7 +1,7 @@
 """What the drivers of Python peers share: the protocol of `idem.cli.bench.job`, and how each workload is measured.
 
-It runs in the peer's own environment, so it imports the standard library, uvloop and aiohttp alone. An order is one line
-of JSON: `work`, `url`, `count`, `connections`, `slots`, `origin`.
+It runs in the peer's own environment, so it imports the standard library, uvloop and aiohttp alone. An order is one
+line of JSON: `work`, `url`, `count`, `connections`, `slots`, `origin`.
 
 `install` makes the schema and says the version. `enqueue` puts `count` jobs into the queue, one a transaction, over so
 many connections. `drain` works off `count` jobs that do nothing, `http` the same with a POST each, and `latency` says
@@ -113,8 +113,7 @@ async def ready() -> None:
 
 async def done(**result: Any) -> None:
     """Say the result, and keep all sessions until the parent has read what they used."""
-    resident = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    say(**result, rss=resident)
+    say(**result)
     await heard()
 
 

@@ -10,8 +10,8 @@ HOME = HERE.parent.parent / ".bench"
 
 @dataclass(frozen=True)
 class Peer:
-    """A job queue on PostgreSQL. `enqueue`, `drain` and `http`: how many jobs each workload has, so that each takes a few
-    seconds.
+    """A job queue on PostgreSQL. `enqueue`, `drain` and `http`: how many jobs each workload has, so that each takes a
+    few seconds.
     """
 
     name: str
@@ -58,8 +58,8 @@ PEERS = (
         http=3000,
         settings="asyncpg, uvloop, batch 500, 1000 in flight, pool of 8; HTTP: batch 50, 100 in flight, aiohttp",
         writes="one row a job and a log row for each status; the job's row is deleted at its end, the log stays",
-        lacks="no idempotency key and no stored answer, no frozen request, no record of attempts with claim and token; "
-        "a job whose worker died is run again, whatever it had sent",
+        lacks="no idempotency key and no stored answer (a dedupe key holds while the job waits), no frozen request, no "
+        "record of attempts with claim and token; a job whose worker died is run again, whatever it had sent",
     ),
     Peer(
         name="procrastinate",
@@ -70,8 +70,8 @@ PEERS = (
         http=1000,
         settings="psycopg, uvloop, concurrency 100, pool of 32; aiohttp",
         writes="one row a job, updated at each status and kept, and an event row for each status (triggers)",
-        lacks="no idempotency key and no stored answer (a queueing lock holds while the job waits), no frozen request; a "
-        "job of a dead worker stays `doing` until the user's own task retries it, whatever it had sent",
+        lacks="no idempotency key and no stored answer (a queueing lock holds while the job waits), no frozen "
+        "request; a job of a dead worker stays `doing` until the user's own task retries it, whatever it had sent",
     ),
     Peer(
         name="dbos",
@@ -82,8 +82,8 @@ PEERS = (
         http=1000,
         settings="worker concurrency 400, polling every 50 ms; aiohttp",
         writes="one row a workflow, updated at each status and kept with inputs and result; a row for each step",
-        lacks="the workflow id is an idempotency key without a fingerprint of the content; a step that was cut off is run "
-        "again at recovery, whatever it had sent; no look-up and no verdict about it",
+        lacks="the workflow id is an idempotency key without a fingerprint of the content; a step that was cut off is "
+        "run again at recovery, whatever it had sent; no look-up and no verdict about it",
     ),
     Peer(
         name="graphile-worker",
@@ -104,8 +104,8 @@ PEERS = (
         enqueue=3000,
         drain=40_000,
         http=4000,
-        settings="its fetch and complete in 4 loops of batch 250; HTTP: 10 loops of batch 10, http.Agent of 100 sockets; "
-        "pick-up: 10 workers of batch 10, polling every 0.5 s, the least that it allows",
+        settings="its fetch and complete in 4 loops of batch 250; HTTP: 10 loops of batch 10, http.Agent of 100 "
+        "sockets; pick-up: 10 workers of batch 10, polling every 0.5 s, the least that it allows",
         writes="one row a job, updated at claim and end with its output, kept for a time",
         lacks="a singleton key holds while the job is kept, without a fingerprint or an answer; no frozen request, no "
         "record of attempts; a job that expires is run again, whatever it had sent",

@@ -43,9 +43,9 @@ class SideBySide:
         accept, drain = stage.drain("nothing", self.scaled(intents))
         _, http = stage.drain("http", self.scaled(calls))
         latency = stage.latency(max(10, min(LATENCIES, self.scaled(LATENCIES))))
-        bare_accept, bare_drain = stage.floor(self.scaled(intents * 2))
-        for system, costs in ((IDEM, {"enqueue": accept, "drain": drain, "http": http}),
-                              (FLOOR, {"enqueue": bare_accept, "drain": bare_drain})):  # fmt: skip
+        bare = stage.floor(self.scaled(intents * 2), drain=True)
+        bare_costs = {"enqueue": bare["floor_accept"], "drain": bare["floor_drain"]}
+        for system, costs in ((IDEM, {"enqueue": accept, "drain": drain, "http": http}), (FLOOR, bare_costs)):
             for work, cost in costs.items():
                 self._add(system, work, rate=cost.rate, cpu=cost.cpu, postgresql=cost.postgresql_cpu, wal=cost.wal)
         self._add(IDEM, "latency", p50=latency.pick_up_p50, p99=latency.pick_up_p99)

@@ -47,6 +47,7 @@ PLACES = {
     "approval/test_kills.py": "process",
     "bank/": "wire",
     "bench/": "process",
+    "bench/test_peers.py": "unit",
     "calls/": "wire",
     "calls/test_breaker.py": "unit",
     "calls/test_credentials.py": "unit",

@@ -10,14 +10,14 @@ import typer
 
 from idem.cli.base.options import Config, Json, examples
 from idem.cli.base.output import as_json, say
-from idem.cli.bench.settings import BenchSettings, Part
+from idem.cli.bench.settings import BenchPart, BenchSettings
 
 EXAMPLES = examples(
     "idem bench",
     "idem bench --only accept,drain --intents 20000 --repeat 3 --json",
     "IDEM_DATABASE_URL=postgresql://… idem bench --plot bench.svg",
 )
-NAMES = ",".join(Part)
+NAMES = ",".join(BenchPart)
 INTERRUPTED = 130
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -62,7 +62,7 @@ def bench(
             url = server.named(config, database_url) or stack.enter_context(run.embedded())
             result = run.run(settings, url, say)
     except KeyboardInterrupt:
-        say("interrupted; its processes have ended, and its database is dropped")
+        say("interrupted; all processes of the bench have stopped")
         raise typer.Exit(INTERRUPTED) from None
     if plot is not None:
         plot.write_text(plotting.svg(result), encoding="utf-8")
@@ -72,9 +72,9 @@ def bench(
         report.show(result)
 
 
-def _parts(only: str) -> frozenset[Part]:
+def _parts(only: str) -> frozenset[BenchPart]:
     try:
-        return frozenset(Part(word.strip()) for word in only.split(","))
+        return frozenset(BenchPart(word.strip()) for word in only.split(","))
     except ValueError:
         raise typer.BadParameter(f"choose of {NAMES}, with commas between", param_hint="--only") from None
 

@@ -46,7 +46,7 @@ SELECT sum(s.calls)::bigint FROM pg_stat_statements s JOIN pg_database d ON d.oi
 WAL = "SELECT pg_current_wal_lsn() - '0/0'"
 
 
-class Watch:
+class CounterReader:
     """One session in the database of a bench that reads what the server counts, and counts what it asks itself."""
 
     def __init__(self, connection: psycopg.Connection) -> None:

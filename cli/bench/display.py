@@ -13,7 +13,7 @@ Advance: TypeAlias = Callable[[int], None]
 """Is told how many are done."""
 
 
-class Display:
+class BenchSteps:
     """Shows the steps. `quiet`: nothing of them."""
 
     def __init__(self, *, quiet: bool = False) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from idem.cli.bench import usage
-from idem.cli.bench.counters import Counters, Watch
+from idem.cli.bench.counters import CounterReader, Counters
 from idem.cli.bench.measured import Cost
 
 MICROSECONDS = 1e6
@@ -26,7 +26,7 @@ class Moment:
 class Meter:
     """The meter of one bench."""
 
-    def __init__(self, watch: Watch, server: usage.Server | None) -> None:
+    def __init__(self, watch: CounterReader, server: usage.ServerProcesses | None) -> None:
         self._watch = watch
         self._server = server
 

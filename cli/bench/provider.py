@@ -18,7 +18,7 @@ ANSWER = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-len
 BODY = b'{"id":"pay_%d","status":"succeeded"}'
 
 
-class Provider(asyncio.Protocol):
+class StubProvider(asyncio.Protocol):
     """One connection: each request is answered, whatever it asks."""
 
     _numbers = itertools.count(1)
@@ -62,7 +62,7 @@ async def serve(order: dict[str, Any]) -> None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*order["files"])
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Provider(latency), HOST, 0, ssl=context, backlog=1024)
+    server = await loop.create_server(lambda: StubProvider(latency), HOST, 0, ssl=context, backlog=1024)
     port = server.sockets[0].getsockname()[1]
     job.say(origin=f"{'https' if context else 'http'}://{HOST}:{port}")
     await server.serve_forever()

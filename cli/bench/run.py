@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from idem.cli.bench import database
-from idem.cli.bench.display import Display
+from idem.cli.bench.display import BenchSteps
 from idem.cli.bench.measured import Cost, Latency, median, median_latency
-from idem.cli.bench.settings import BenchSettings, Part
+from idem.cli.bench.settings import BenchPart, BenchSettings
 from idem.cli.bench.stage import Stage
 from idem.outbox.database import session
 from idem.testing.embedded import acquire
@@ -56,7 +56,7 @@ def run(settings: BenchSettings, url: str, say: Callable[[str], None], *, quiet:
     load = _load()
     database.drop_left(url, say)
     with tempfile.TemporaryDirectory(prefix="idem-bench-") as folder, database.database(url, say) as made:
-        stage = Stage(settings, made, Path(folder), Display(quiet=quiet))
+        stage = Stage(settings, made, Path(folder), BenchSteps(quiet=quiet))
         with stage.set_up():
             found = _Found()
             for _ in range(settings.repeat):
@@ -74,19 +74,19 @@ def run(settings: BenchSettings, url: str, say: Callable[[str], None], *, quiet:
 def measure(settings: BenchSettings, stage: Stage, found: _Found) -> None:
     """One repetition of every part."""
     parts = settings.parts
-    if Part.DRAIN in parts:
+    if BenchPart.DRAIN in parts:
         accept, drain = stage.drain("nothing", settings.intents)
-        found.add(**({"accept": accept} if Part.ACCEPT in parts else {}), drain=drain)
-    elif Part.ACCEPT in parts:
+        found.add(**({"accept": accept} if BenchPart.ACCEPT in parts else {}), drain=drain)
+    elif BenchPart.ACCEPT in parts:
         found.add(accept=stage.accept("bench.nothing", settings.intents))
-    for part in (Part.HTTP, Part.TLS):
+    for part in (BenchPart.HTTP, BenchPart.TLS):
         if part in parts:
             found.add(**{part.value: stage.drain(part.value, settings.calls)[1]})
-    if Part.LATENCY in parts:
+    if BenchPart.LATENCY in parts:
         found.latencies.append(stage.latency(settings.single))
-    if parts & {Part.ACCEPT, Part.DRAIN}:
-        floor = stage.floor(settings.intents * FLOOR, drain=Part.DRAIN in parts)
-        found.add(**{name: cost for name, cost in floor.items() if name != "floor_accept" or Part.ACCEPT in parts})
+    if parts & {BenchPart.ACCEPT, BenchPart.DRAIN}:
+        floor = stage.floor(settings.intents * FLOOR, drain=BenchPart.DRAIN in parts)
+        found.add(**{name: cost for name, cost in floor.items() if name != "floor_accept" or BenchPart.ACCEPT in parts})
 
 
 SETTINGS = """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Part(StrEnum):
+class BenchPart(StrEnum):
     """What can be measured."""
 
     ACCEPT = "accept"
@@ -31,7 +31,7 @@ class BenchSettings:
     """
 
     intents: int = 5000
-    parts: frozenset[Part] = frozenset(Part)
+    parts: frozenset[BenchPart] = frozenset(BenchPart)
     connections: int = 16
     slots: int = 100
     latency: float = 0.02

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from idem.cli.bench import floor, installation, lanes, workers
-from idem.cli.bench.counters import Counters, Watch
+from idem.cli.bench.counters import CounterReader, Counters
 from idem.cli.bench.database import NAME
-from idem.cli.bench.display import Display
+from idem.cli.bench.display import BenchSteps
 from idem.cli.bench.job import Job, JobFailed, python
 from idem.cli.bench.measured import Cost, Latency, percentile
 from idem.cli.bench.meter import Meter, cost
-from idem.cli.bench.settings import BenchSettings, Part
-from idem.cli.bench.usage import Server, resident
+from idem.cli.bench.settings import BenchPart, BenchSettings
+from idem.cli.bench.usage import ServerProcesses, resident
 from idem.cli.bench.workers import Workers
 from idem.outbox.database import session
 
@@ -45,7 +45,7 @@ SELECT i.id::text, i.provider_reference, extract(epoch FROM i.settled_at)::float
 class Stage:
     """One bench. `url` is of its own database."""
 
-    def __init__(self, settings: BenchSettings, url: str, folder: Path, display: Display) -> None:
+    def __init__(self, settings: BenchSettings, url: str, folder: Path, display: BenchSteps) -> None:
         self._settings = settings
         self._url = url
         self._folder = folder
@@ -64,13 +64,13 @@ class Stage:
         """The HTTP providers, the configuration and the session that reads what is counted."""
         with contextlib.ExitStack() as stack:
             self._connection = stack.enter_context(session.connect_sync(self._url, name=NAME))
-            self._watch = Watch(self._connection)
+            self._watch = CounterReader(self._connection)
             database = self._connection.info.dbname
-            self.server = Server.of(self._watch.pid, database)
+            self.server = ServerProcesses.of(self._watch.pid, database)
             self._meter = Meter(self._watch, self.server)
-            for part in (Part.HTTP, Part.TLS):
+            for part in (BenchPart.HTTP, BenchPart.TLS):
                 if part in self._settings.parts:
-                    self.origins[part] = self._provider(stack, tls=part is Part.TLS)
+                    self.origins[part] = self._provider(stack, tls=part is BenchPart.TLS)
             installation.write(self._folder, self._settings.slots, self.origins)
             self._connection.execute(floor.CREATE)
             yield

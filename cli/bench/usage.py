@@ -30,14 +30,14 @@ def resident(pids: Iterable[int]) -> int | None:
     return total
 
 
-class Server:
+class ServerProcesses:
     """A PostgreSQL server whose processes run on this machine."""
 
     def __init__(self, postmaster: int) -> None:
         self._postmaster = postmaster
 
     @classmethod
-    def of(cls, backend: int, database: str) -> Server | None:
+    def of(cls, backend: int, database: str) -> ServerProcesses | None:
         """The server of this backend, which is connected to `database`; None if it does not run here.
 
         A process with this number may be another's: a backend's title names its database.

@@ -21,7 +21,7 @@ from side_by_side import SideBySide, all_in_turn
 
 from idem.cli.base.output import say
 from idem.cli.bench import database, run
-from idem.cli.bench.display import Display
+from idem.cli.bench.display import BenchSteps
 from idem.cli.bench.settings import BenchSettings
 from idem.cli.bench.stage import Stage
 
@@ -46,7 +46,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idem-bench-")))
         database.drop_left(url, say)
         made = stack.enter_context(database.database(url, say))
-        stage = Stage(BenchSettings(), made, folder, Display(quiet=True))
+        stage = Stage(BenchSettings(), made, folder, BenchSteps(quiet=True))
         stack.enter_context(stage.set_up())
         side = SideBySide(stage, folder, asked.scale)
         all_in_turn(side, url, chosen, asked.repeat, INTENTS, CALLS, say)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,10 +23,16 @@ def prepare(peer: Peer) -> str | None:
     try:
         (_npm if peer.node else _pip)(peer)
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        return said.strip().splitlines()[-1]
+        return reason(getattr(error, "stderr", None) or str(error))
     mark.write_text(wanted)
     return None
+
+
+def reason(said: str) -> str:
+    """The line of a program's errors that says why, without addresses and paths: a page holds none of this machine."""
+    lines = [line for line in said.strip().splitlines() if line.strip()] or ["it said nothing"]
+    told = [line for line in lines if re.match(r"error|npm (err|error)", line, re.IGNORECASE)]
+    return re.sub(r"(\w+://|/)[^\s'\"]*", "…", (told or lines)[-1 if not told else 0])[:200]
 
 
 def environment(peer: Peer) -> dict[str, str]:

@@ -12,11 +12,11 @@ import environments
 from peers import Peer
 
 from idem.cli.bench import database
-from idem.cli.bench.counters import Watch
+from idem.cli.bench.counters import CounterReader
 from idem.cli.bench.job import Job, JobFailed
 from idem.cli.bench.meter import MICROSECONDS, Meter
 from idem.cli.bench.stage import Stage
-from idem.cli.bench.usage import Server
+from idem.cli.bench.usage import ServerProcesses
 from idem.outbox.database import session
 
 IDEM = "idem"
@@ -50,7 +50,7 @@ class SideBySide:
                 self._add(system, work, rate=cost.rate, cpu=cost.cpu, postgresql=cost.postgresql_cpu, wal=cost.wal)
         self._add(IDEM, "latency", p50=latency.pick_up_p50, p99=latency.pick_up_p99)
 
-    def peer(self, peer: Peer, url: str, watch: Watch, server: Server | None) -> None:
+    def peer(self, peer: Peer, url: str, watch: CounterReader, server: ServerProcesses | None) -> None:
         """One repetition of a peer, in its database. Raises JobFailed."""
         counts = {"enqueue": peer.enqueue, "drain": peer.drain, "http": peer.http, "latency": LATENCIES}
         meter = Meter(watch, server)
@@ -126,8 +126,8 @@ def all_in_turn(
                 continue
             made = stack.enter_context(database.database(url, say, schema=False))
             connection = stack.enter_context(session.connect_sync(made, name=database.NAME))
-            watch = Watch(connection)
-            prepared[peer.name] = made, watch, Server.of(watch.pid, connection.info.dbname)
+            watch = CounterReader(connection)
+            prepared[peer.name] = made, watch, ServerProcesses.of(watch.pid, connection.info.dbname)
             _guarded(side, peer, lambda peer=peer, made=made: side.install(peer, made))
         for number in range(1, repeat + 1):
             say(f"repetition {number} of {repeat}: idem and the floor")
@@ -143,5 +143,5 @@ def _guarded(side: SideBySide, peer: Peer, do: Callable[[], None]) -> None:
     try:
         do()
     except JobFailed as error:
-        side.missing[peer.name] = str(error)
+        side.missing[peer.name] = environments.reason(str(error))
         side.found.pop(peer.name, None)

@@ -21,8 +21,8 @@ class BenchSteps:
         self._quiet = quiet
 
     @contextlib.contextmanager
-    def step(self, words: str, total: int) -> Iterator[Advance]:
-        """One step of so many intents, while the block runs."""
+    def step(self, words: str, total: int | None = None) -> Iterator[Advance]:
+        """One step, while the block runs; `total`: of so many intents, if it is told how many are done."""
         if not self._live:
             if not self._quiet:
                 say(f"{words} ...")

@@ -87,7 +87,7 @@ class Stage:
         before = self._watch.counters(SCHEMA)
         order = self._order(operation, count, settings.connections, WARM)
         with (
-            self._display.step(f"accept {count} intents", count),
+            self._display.step(f"accept {count} intents"),
             self._job("idem.cli.bench.accepting", order) as job,
         ):
             job.prepared()
@@ -133,7 +133,7 @@ class Stage:
         warm = self._order("bench.moment", 1, 1, WARM)
         order = {**self._order("bench.moment", count, 1, 0), "interval": INTERVAL}
         with (
-            self._display.step(f"accept and settle {count} intents, one at a time", count),
+            self._display.step(f"accept and settle {count} intents, one at a time"),
             self._workers() as running,
             self._job("idem.cli.bench.accepting", warm) as first,
             self._job("idem.cli.bench.accepting", order) as job,
@@ -171,7 +171,7 @@ class Stage:
     def _floor(self, work: str, count: int, order: dict[str, object]) -> Cost:
         before = self._watch.counters(floor.SCHEMA)
         with (
-            self._display.step(f"the floor of {work}", count),
+            self._display.step(f"the floor of {work}"),
             self._job("idem.cli.bench.floor", {**order, "work": work}) as job,
         ):
             job.prepared()

@@ -21,14 +21,15 @@ on your own server.
 
 **How far to trust it.** Clients, workers, the server and the HTTP provider shared {cores} cores. The load average was
 {before} at the beginning and {after} at the end; the run itself is in the second. Only ratios and CPU by the job travel
-to another machine; jobs a second do not.
+to another machine; jobs a second do not.{busy}
 
 PostgreSQL {postgresql}, durable (fsync {fsync}, synchronous_commit {synchronous_commit}), shared_buffers
 {shared_buffers}, the rest default, over a Unix socket. Python {python}; {versions}.
 
 ## What a job costs
 
-CPU is in microseconds a job: of the process that enqueues or works, and of PostgreSQL (the whole server).
+CPU is in microseconds a job: of the process that enqueues or works, and of PostgreSQL (the whole server). The last
+column is idem's rate divided by that line's.
 
 ### Accept, or enqueue: one a transaction, over 16 connections
 
@@ -54,6 +55,12 @@ left, unless that is safe. A job queue runs a job again when its worker has died
 
 {guarantees}
 """
+QUIET = 0.5
+"""The load average up to which a machine is idle."""
+BUSY = (
+    " **The machine was busy with other work, which took its share of the cores and of the disk from some more than from "
+    "others: this page shows that the comparison runs, and no more.**"
+)
 TITLES = {"rate": "a second", "cpu": "CPU", "postgresql": "PostgreSQL CPU", "wal": "WAL bytes"}
 
 
@@ -72,6 +79,7 @@ def text(found: Mapping[str, Any]) -> str:
         day=datetime.now(UTC).date().isoformat(),
         scale="" if about["scale"] == "1" else f", with {about['scale']} times the usual number of jobs",
         before=f"{before:.1f}",
+        busy=BUSY if before > QUIET else "",
         after=f"{after:.1f}",
         versions=", ".join([f"idem {about['idem']}", f"psycopg {about['psycopg']}", *versions]),
         latency=_latency(medians),
@@ -92,7 +100,7 @@ def _costs(work: str, medians: Mapping[str, Mapping[str, float]]) -> str:
         rate = ours.get(f"{work}.rate")
         ratio = f"{rate / numbers[0]:.2f}" if rate is not None and system != "idem" else ""
         rows.append([system, *(f"{number:,.0f}" if number is not None else "" for number in numbers), ratio])
-    return _table(["", *TITLES.values(), "idem's rate to it"], rows)
+    return _table(["", *TITLES.values(), "idem / it"], rows)
 
 
 def _latency(medians: Mapping[str, Mapping[str, float]]) -> str:

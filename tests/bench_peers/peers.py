@@ -107,7 +107,7 @@ PEERS = (
         settings="its fetch and complete in 4 loops of batch 250; HTTP: 10 loops of batch 10, http.Agent of 100 "
         "sockets; pick-up: 10 workers of batch 10, polling every 0.5 s, the least that it allows",
         writes="one row a job, updated at claim and end with its output, kept for a time",
-        lacks="a singleton key holds while the job is kept, without a fingerprint or an answer; no frozen request, no "
-        "record of attempts; a job that expires is run again, whatever it had sent",
+        lacks="no idempotency key and no stored answer (its singleton keys limit how many jobs wait or run), no frozen "
+        "request, no record of attempts; a job that expires is run again, whatever it had sent",
     ),
 )

@@ -58,8 +58,8 @@ left, unless that is safe. A job queue runs a job again when its worker has died
 QUIET = 0.5
 """The load average up to which a machine is idle."""
 BUSY = (
-    " **The machine was busy with other work, which took its share of the cores and of the disk from some more than from "
-    "others: this page shows that the comparison runs, and no more.**"
+    " **The machine was busy with other work, which took its share of the cores and of the disk from some more than "
+    "from others: this page shows that the comparison runs, and no more.**"
 )
 TITLES = {"rate": "a second", "cpu": "CPU", "postgresql": "PostgreSQL CPU", "wal": "WAL bytes"}
 

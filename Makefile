@@ -72,6 +72,10 @@ test-newest: $(NEWEST)/.made ## the core of the suite with the newest versions t
 	@$(NEWEST)/bin/python .ci/newest.py
 	@exec $(NEWEST)/bin/python -m pytest -q -k "plain or not core" $(CORE) $(ARGS)
 
+# The peers are installed into .bench, from the registries that pip and npm are configured for.
+bench: $(STAMP) ## idem beside its peers on one PostgreSQL; writes docs/benchmarks.md; ARGS="--peers pgqueuer --scale 0.2"
+	@exec $(PY) tests/bench_peers $(ARGS)
+
 check: $(STAMP) ## ruff, mypy strict, import-linter, docs and help up to date
 	@$(PY) .ci/check.py
 
@@ -85,4 +89,4 @@ lock-lowest: ## write requirements-lowest.txt anew, after a change of a lower bo
 	    --resolution lowest-direct --extra daemon --extra fastapi --extra embedded pyproject.toml requirements-lowest.in -o requirements-lowest.txt
 	@! grep -n '://' requirements-lowest.txt
 
-.PHONY: help setup demo test prove test-lowest test-newest check lock lock-lowest
+.PHONY: help setup demo test prove test-lowest test-newest bench check lock lock-lowest

@@ -33,6 +33,7 @@ from idem.cli.base.failures import EXIT_CODES, FAILED, USAGE, explain
 from idem.cli.base.help import Grouped
 from idem.cli.base.options import examples
 from idem.cli.base.output import say
+from idem.cli.bench import command as bench
 from idem.cli.demo import command as demo
 from idem.cli.doctor import command as doctor
 
@@ -68,6 +69,7 @@ app.command("import", epilog=importing.EXAMPLES)(importing.take_over)
 app.command("recover", epilog=recover.EXAMPLES)(recover.recover)
 app.add_typer(config.app, name="config")
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
+app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.add_typer(bank.app, name="bank")
 
 

@@ -46,6 +46,8 @@ PLACES = {
     "adopt/test_kills.py": "process",
     "approval/test_kills.py": "process",
     "bank/": "wire",
+    "bench/": "process",
+    "bench/test_peers.py": "unit",
     "calls/": "wire",
     "calls/test_breaker.py": "unit",
     "calls/test_credentials.py": "unit",

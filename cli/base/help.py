@@ -6,7 +6,7 @@ from typing import Any, Final
 from typer.core import TyperGroup
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Try it": ("up", "demo", "bank"),
+    "Try it": ("up", "demo", "bench", "bank"),
     "Set it up": ("config", "db", "token", "import"),
     "Run it": ("run", "api", "webhooks", "worker", "sweeper", "reconciler"),
     "Look": ("status", "doctor", "find", "intents", "unknowns", "tenants"),
@@ -17,6 +17,7 @@ OTHERS: Final = "Other commands"
 LINES: Final[Mapping[str, str]] = {
     "up": "Run everything here, on an embedded database, to try it.",
     "demo": "Kill daemons during payments, and prove that none was doubled.",
+    "bench": "Measure idem on a database, beside bare statements.",
     "bank": "A fake payment provider that fails on request.",
     "import": "Import a live outbox, with a dry run.",
     "run": "Run all daemons and the API under one supervisor.",

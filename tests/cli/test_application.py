@@ -32,11 +32,12 @@ NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("token", "create"): ("t", "--label", "x"),
     ("token", "revoke"): (ID, "--reason", "x", "-y"),
     ("demo",): ("--payments", "1"),
+    ("bench",): ("--intents", "1"),
     ("import",): (__file__, "--reason", "x", "-y"),
 }
 """What a command must be told."""
 
-ALONE = frozenset({("demo",), ("up",), ("run",), ("bank", "run")})
+ALONE = frozenset({("bench",), ("demo",), ("up",), ("run",), ("bank", "run")})
 """They need a main thread, or have an installation of their own; `up` and `run` are processes in tests/group."""
 
 

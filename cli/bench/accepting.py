@@ -1,0 +1,100 @@
+"""`python -m idem.cli.bench.accepting`: a client that accepts intents through the library, one a transaction.
+
+It is told what to do by one line of JSON (`Order`), prints `ready`, begins when it is told to, and prints its result.
+"""
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from idem.cli.bench import job
+from idem.cli.bench.application import TENANT, operation
+
+WARM = "bench.warm"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`count` intents of an operation over so many connections; each has accepted some of `warm` intents before.
+
+    `prefix`: of the keys. With `interval` (seconds) one at a time, and the result says when each was committed.
+    """
+
+    operation: str
+    count: int
+    connections: int
+    warm: int
+    prefix: str
+    interval: float | None = None
+
+
+async def accept(connection: AsyncConnection, name: str, key: str, number: int) -> str:
+    """Accept one intent in a transaction of its own, and return its id."""
+    params = {"amount": 100 + number % 900, "order": f"order-{number}"}
+    async with connection.begin():
+        decision = await operation(name).accept_async(connection, params, key=key, tenant=TENANT)
+    return str(decision.intent_id)
+
+
+async def lane(engine: AsyncEngine, order: Order, first: int, began: asyncio.Event, ready: asyncio.Semaphore) -> None:
+    """One connection's part: what is warm, then, when all are ready and it is told to, every so manieth intent."""
+    async with engine.connect() as connection:
+        for number in range(first, order.warm, order.connections):
+            await accept(connection, WARM, f"warm-{order.prefix}{number}", number)
+        ready.release()
+        await began.wait()
+        for number in range(first, order.count, order.connections):
+            await accept(connection, order.operation, f"{order.prefix}{number}", number)
+
+
+async def at_intervals(engine: AsyncEngine, order: Order, interval: float) -> dict[str, float]:
+    """One intent every `interval` seconds; returns when each was committed, in seconds since 1970."""
+    loop, committed = asyncio.get_running_loop(), {}
+    began = loop.time()
+    async with engine.connect() as connection:
+        for number in range(order.count):
+            await asyncio.sleep(max(0.0, began + number * interval - loop.time()))
+            intent = await accept(connection, order.operation, f"{order.prefix}{number}", number)
+            committed[intent] = time.time()
+    return committed
+
+
+async def all_lanes(engine: AsyncEngine, order: Order) -> dict[str, float]:
+    """All connections' parts, beside each other; returns what it took. Raises what the first lane that fails raises."""
+    began, ready = asyncio.Event(), asyncio.Semaphore(0)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for first in range(order.connections):
+                group.create_task(lane(engine, order, first, began, ready))
+            for _ in range(order.connections):
+                await ready.acquire()
+            await asyncio.to_thread(job.ready)
+            seconds, cpu = time.monotonic(), time.process_time()
+            began.set()
+    except* Exception as failed:
+        raise failed.exceptions[0] from None
+    return {"seconds": time.monotonic() - seconds, "cpu": time.process_time() - cpu}
+
+
+async def run(asked: dict[str, Any]) -> None:
+    """Do what was ordered."""
+    order = Order(**asked)
+    url = os.environ["IDEM_DATABASE_URL"].replace("postgresql://", "postgresql+psycopg://", 1)
+    named = {"application_name": "idem bench client"}
+    engine = create_async_engine(url, pool_size=order.connections, max_overflow=0, connect_args=named)
+    try:
+        if order.interval is None:
+            job.done(**await all_lanes(engine, order))
+        else:
+            job.ready()
+            job.done(committed=await at_intervals(engine, order, order.interval))
+    finally:
+        await engine.dispose()
+
+
+if __name__ == "__main__":
+    asyncio.run(run(job.order()))

@@ -111,12 +111,21 @@ class _Turn:
 
 
 class _Room:
-    """The turns of one operation: those that wait, and how many threads take them."""
+    """The turns of one operation: those that wait, the threads that take them, and how many of these run code."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int) -> None:
         self.lock = threading.Lock()
         self.waiting: deque[_Turn] = deque()
         self.threads = 0
+        self.busy = 0
+        self._slots = slots
+
+    def wants_another(self) -> bool:
+        """Whether another thread is to be called, which counts as one from now on. One that is coming takes all that
+        ends at once. Under the lock."""
+        wanted = bool(self.waiting) and self.busy == self.threads < self._slots
+        self.threads += wanted
+        return wanted
 
 
 class Turns:
@@ -129,8 +138,7 @@ class Turns:
     def __init__(self, *, limit: float, patience: float, slots: int = 4) -> None:
         self._limit = limit
         self._patience = patience
-        self._slots = slots
-        self._rooms: defaultdict[str, _Room] = defaultdict(_Room)
+        self._rooms: defaultdict[str, _Room] = defaultdict(lambda: _Room(slots))
         self._open: deque[_Turn] = deque()
         self._watch: asyncio.TimerHandle | None = None
 
@@ -144,11 +152,9 @@ class Turns:
             self._watch = loop.call_later(WATCH, self._end_late)
         with room.lock:
             room.waiting.append(turn)
-            # One thread does what ends at once. It calls the next one where more waits (`_take`).
-            first = room.threads == 0
-            room.threads += first
-        if first:
-            kept().begin(functools.partial(self._take, room, returns()))
+            another = room.wants_another()
+        if another:
+            self._call(room, returns())
         made: Made = await turn.ended
         return made
 
@@ -159,17 +165,22 @@ class Turns:
                     room.threads -= 1
                     return
                 turn = room.waiting.popleft()
-                another = bool(room.waiting) and room.threads < self._slots
-                room.threads += another
+                room.busy += 1
+                another = room.wants_another()
             if another:
-                try:
-                    kept().begin(functools.partial(self._take, room, back))
-                except RuntimeError:  # the system has no thread left: this one goes on with them
-                    with room.lock:
-                        room.threads -= 1
+                self._call(room, back)
             if not turn.ended.done():
                 turn.began = time.monotonic()
                 _do(turn.work, turn.ended, back)
+            with room.lock:
+                room.busy -= 1
+
+    def _call(self, room: _Room, back: Returns) -> None:
+        try:
+            kept().begin(functools.partial(self._take, room, back))
+        except RuntimeError:  # the system has no thread left: what waits has the end of its patience
+            with room.lock:
+                room.threads -= 1
 
     def _end_late(self) -> None:
         """End the turns whose time is over. In the order in which they were put, so the first that goes on is not the

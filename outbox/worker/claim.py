@@ -55,7 +55,7 @@ CLAIMABLE = f"""
               AND coalesce(NOT {C_IS_LISTED}, false)"""  # noqa: S608
 
 # How many rows may be claimed: 0 in a paused lane, of which no row is read then. `keep` of the fleet's calls stay free.
-ROOM = f"""
+_ROOM = f"""
     SELECT CASE WHEN {WENT_BACK} THEN 0
                 WHEN NOT EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
                   OR EXISTS (SELECT FROM idem.lanes l
@@ -69,7 +69,7 @@ ROOM = f"""
                                  - %(keep)s::integer) END AS n"""  # noqa: S608
 
 # What a claim writes into a row `o`, and what it returns of it.
-TAKE = f"""
+_TAKE = f"""
        SET status        = 'claimed',
            status_since  = statement_timestamp(),
            attempt       = o.attempt + 1,
@@ -80,12 +80,12 @@ TAKE = f"""
            first_sent_at = {MEMORY_BEGINS},
            sent_as       = {SENT_AS},
            started_at    = NULL"""
-TAKEN = f"""o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
+_TAKEN = f"""o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
               o.failures, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since, o.sent_as,
               o.step_name, o.available_at,
               {MEMORY_LEFT} AS memory_left"""
 # Of a row `c` that was claimed, with its request `r`.
-ROW = f"""c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
+_ROW = f"""c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
               c.sweeps, c.failures, c.marks_start, c.traceparent, c.tenant_id, c.available_at,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
               idem.memory_age(NULL, c.doubted_since) AS doubted_for,
@@ -95,9 +95,9 @@ ROW = f"""c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS pro
 
 # A claim of what has waited longest, of any tenant: the queue is read from a place on (`QueuePosition`), in its order.
 CLAIM_NEXT = f"""
-WITH room AS MATERIALIZED ({ROOM}
+WITH room AS MATERIALIZED ({_ROOM}
 ), claimed AS (
-    UPDATE idem.outbox o {TAKE}
+    UPDATE idem.outbox o {_TAKE}
      WHERE o.id = ANY (ARRAY(
                SELECT c.id FROM idem.outbox c
                 WHERE {CLAIMABLE}
@@ -106,11 +106,11 @@ WITH room AS MATERIALIZED ({ROOM}
                 ORDER BY c.available_at, c.id
                 LIMIT (SELECT n FROM room)
                   FOR UPDATE OF c SKIP LOCKED))
-    RETURNING {TAKEN}
+    RETURNING {_TAKEN}
 )
 SELECT a.n AS room, NULL AS after, NULL AS sharers, statement_timestamp() AS at, c.*
   FROM room a LEFT JOIN (
-       SELECT {ROW}, r.headers, r.body
+       SELECT {_ROW}, r.headers, r.body
          FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
 """  # noqa: S608
 
@@ -127,21 +127,21 @@ _ROUND = round_of_tenants(
 # A claim that goes round the tenants. One for what was kept (`spare`) is for `visited` tenants alone that hold no call:
 # none of this process, and none of the fleet where that is limited.
 CLAIM = f"""
-WITH RECURSIVE room AS MATERIALIZED ({ROOM}
+WITH RECURSIVE room AS MATERIALIZED ({_ROOM}
 ), busy AS MATERIALIZED (
     SELECT o.tenant_id FROM idem.outbox o
      WHERE %(spare)s AND o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token IS NOT NULL
        AND o.claimed_until > statement_timestamp() AND o.status = 'claimed'
        AND (o.claimed_by = %(holder)s OR %(concurrency)s::integer IS NOT NULL)
 ), {_ROUND}, claimed AS (
-    UPDATE idem.outbox o {TAKE}
+    UPDATE idem.outbox o {_TAKE}
      WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
-    RETURNING {TAKEN}
+    RETURNING {_TAKEN}
 )
 SELECT a.room,
        {LAST_SERVED}, a.sharers, statement_timestamp() AS at, c.*
   FROM round a LEFT JOIN (
-       SELECT {ROW}, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
+       SELECT {_ROW}, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
               CASE WHEN NOT %(exact)s THEN r.body END AS body
          FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
 """  # noqa: S608

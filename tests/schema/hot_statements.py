@@ -68,7 +68,8 @@ def _constants(module: str) -> dict[str, str]:
     loaded = importlib.import_module(module)
     own = re.findall(r"^([A-Z][A-Z_]+)(?:: Final)? = ", Path(loaded.__file__ or "").read_text(), re.MULTILINE)
     return {
-        f"{module.rpartition('.')[2]}.{name}": value if "%(" in value else accept.pyformat(value)
+        # As text: a statement that is explained has no parameters in binary form.
+        f"{module.rpartition('.')[2]}.{name}": value.replace(")b", ")s") if "%(" in value else accept.pyformat(value)
         for name, value in vars(loaded).items()
         if name in own and name not in SMALL | CALLS and isinstance(value, str)
         and re.match(r"\s*(SELECT|WITH|UPDATE|INSERT|DELETE)\b", value)

@@ -18,8 +18,10 @@ from schema.databases import new_database
 ONE: Final = "is about one row, intent, event or entry: whoever runs it leaves that one, and goes on with the next"
 AFTER: Final = "runs in a transaction that holds these rows by an earlier statement, which skips what is locked"
 PERSON: Final = "is a person's command about one thing: it says that this is locked, and changes nothing"
+SHORT: Final = "waits for ten milliseconds, and then the gate takes the batch, which skips what is locked"
 OWNER: Final = "can be held by the schema's owner alone, and what waits then is only the deletion of old history"
 WAITS: Final = {
+    "commonest.COMPLETE_SUCCEEDED": SHORT,
     "attempts.BEGIN_CANCEL": ONE, "attempts.BEGIN_REPLAY": ONE, "claim.MARK_START": ONE, "renewal.RENEW": ONE,
     "record.BURY": ONE, "record.BURY_DISCREPANCY": ONE, "record.BURY_UNMATCHED": ONE, "record.EMIT": ONE,
     "record.NOTE": ONE, "record.NOTE_OPERATOR": PERSON,

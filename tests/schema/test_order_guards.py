@@ -23,6 +23,8 @@ CHANGES = (
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_role_changes_an_order(rolled_back: psycopg.Connection[Any], pristine: Installed, change: str) -> None:
     rolled_back.execute(shapes.UNTRIGGERED)
+    for intent in (shapes.INTENT, UUID(int=9)):
+        shapes.insert(rolled_back, "intents", id=intent, idempotency_key=str(intent))
     shapes.insert(rolled_back, "outbox", status="pending", refusal_holds=True)
     later = {"id": UUID(int=8), "intent_id": UUID(int=9), "status": "waiting", "ordering_number": 2}
     shapes.insert(rolled_back, "outbox", refusal_holds=True, **later)

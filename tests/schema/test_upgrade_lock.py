@@ -21,7 +21,9 @@ ROOT = Path(runner.__file__).parent.parent
 # Where a statement waits for an advisory lock; each is tried below with a session that holds it. The order of a key is
 # that of the commits: its wait is on purpose, as long as the caller's lock_timeout (tests/order/test_races.py).
 ORDER = "migrations/versions/0001_order.sql"
-WAITING = {"migrations/inside.py", "migrations/runner.py", "migrations/upgrade_lock.py", ORDER}
+BENCH = "cli/bench/database.py"
+"""Waits for the turn of another `idem bench` on this server, for as long as that makes or drops a database."""
+WAITING = {"migrations/inside.py", "migrations/runner.py", "migrations/upgrade_lock.py", ORDER, BENCH}
 HOLD = f"SELECT pg_advisory_lock({upgrade_lock.UPGRADE_LOCK})"
 NAMED = r"pid {pid}, role {role}, application 'nightly report', connected since \d{{4}}-\d\d-\d\d .*in its transaction"
 

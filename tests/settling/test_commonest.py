@@ -19,8 +19,8 @@ from idem.outbox.settle.report import Report
 from idem.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 
 OF_ITS_OWN = {
-    "id", "intent_id", "outbox_id", "aggregateid", "idempotency_key", "fingerprint", "token", "requested_at", "created_at",
-    "at", "settled_at", "completed_at", "expires_at", "claimed_at", "claimed_until",
+    "id", "intent_id", "outbox_id", "aggregateid", "idempotency_key", "fingerprint", "token", "requested_at",
+    "created_at", "at", "settled_at", "completed_at", "expires_at", "claimed_at", "claimed_until",
 }  # fmt: skip
 """Columns in which two calls of the same operation differ."""
 LONG = 10_000_000.0

@@ -68,7 +68,7 @@ CANONICAL: tuple[str, ...] = (
 _BY_LIBRARY = (ACCEPT, ACCEPT_BY_SQL, *CANONICAL, "reserve", "submit", "complete", "decide", "blocks_retry")
 _OF_DAEMONS = (
     *_BY_LIBRARY, "begin_inline", "accept_under_key", "uuid7", "answer_problem", "refuse_answer", "inventory",
-    "provider_key", "hmac_sha256", "lane_capacity", "lane_capacity_locked", "first_uuid7", "forget_handler",
+    "provider_key", "hmac_pad", "lane_capacity", "lane_capacity_locked", "first_uuid7", "forget_handler",
     "is_ahead", "earlier", "known_moment", "memory_age", "memory_left", "is_blocked", "leave_order", "enter_order",
     "step_ends", "begin_step", "ready_status",
 )  # fmt: skip

@@ -127,8 +127,8 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.step,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q
               WHERE q.outbox_id = t.id AND q.generation < t.generation ORDER BY q.generation) AS earlier_keys,
        CASE WHEN t.doubted_since IS NOT NULL AND NOT t.inline THEN
-           ARRAY(SELECT idem.provider_key(i.secret, n.tenant_id, n.operation, n.idempotency_key, t.step,
-                                          t.generation + g)::text
+           ARRAY(SELECT idem.provider_key(i.hmac_inner, i.hmac_outer, n.tenant_id, n.operation, n.idempotency_key,
+                                          t.step, t.generation + g)::text
                    FROM idem.installation i, idem.intents n, generate_series(1, %(later)s) AS g
                   WHERE n.id = t.intent_id) ELSE '{{}}' END AS later_keys,
        r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,

@@ -50,7 +50,8 @@ INSERT INTO idem.outbox (id, intent_id, step, step_name, status, status_since, a
                          provider, account, origin, provider_key, replay_window, marks_start)
 SELECT idem.uuid7(), n.id, 1, s.name, 'unfrozen', statement_timestamp(), statement_timestamp(),
        statement_timestamp() + interval '1 hour', n.operation, s.provider, s.account, s.origin,
-       idem.provider_key(i.secret, n.tenant_id, n.operation, n.idempotency_key, 1, 1), s.replay_window, s.marks_start
+       idem.provider_key(i.hmac_inner, i.hmac_outer, n.tenant_id, n.operation, n.idempotency_key, 1, 1),
+       s.replay_window, s.marks_start
   FROM idem.intents n CROSS JOIN idem.installation i CROSS JOIN LATERAL jsonb_to_record(n.plan -> 0) AS s (
        name text, provider text, account text, origin text, replay_window integer, marks_start boolean)
  WHERE n.id = %(intent_id)s
@@ -59,7 +60,7 @@ SELECT idem.uuid7(), n.id, 1, s.name, 'unfrozen', statement_timestamp(), stateme
 SHARE = """
 UPDATE idem.outbox o
    SET status = 'unfrozen', generation = o.generation + 1, available_at = statement_timestamp(),
-       provider_key = idem.provider_key(i.secret, n.tenant_id, n.operation, n.idempotency_key, 1, 1)
+       provider_key = idem.provider_key(i.hmac_inner, i.hmac_outer, n.tenant_id, n.operation, n.idempotency_key, 1, 1)
   FROM idem.intents n CROSS JOIN idem.installation i
  WHERE o.id = %(id)s AND n.id = o.intent_id
 """

@@ -2,21 +2,31 @@
 -- REPEATABLE READ and SERIALIZABLE a concurrent winner raises 40001, which is the caller's to repeat.
 
 -- What every accept begins with: the decision about a key. A new key is written, and p_new is the decision: `reserved`
--- writes the key alone, `accepted` (a worker makes its call) and `begun` (its caller does) write its intent too, in the
--- same statement, so that no foreign key is open at the end of it.
+-- writes the key alone, `begun` (its caller makes the call) its intent too, and `accepted` (a worker does) all that there
+-- is of it: intent, outbox row, frozen request and evidence, in one statement, so that no foreign key is open at the end of
+-- it. Nothing of it is read again. p_under says which provider key it has: the `derived` one, one that is `checked` to be
+-- that, or the `given` one. With p_count the decision is counted.
+-- With an ordering key the row is written after the key, because it may wait for others (idem.queue_call): who waits for
+-- the order holds the key as a row of the table, and never as a lock alone.
 -- `failed_retryable`: the key is at rest, and no worker makes its call where the operation goes now. Nothing was written.
 CREATE FUNCTION idem.accept_key(
     p_new text, p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
     p_provider text, p_account text, p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean,
-    p_may_create boolean, p_plan jsonb DEFAULT NULL, p_approval text DEFAULT NULL, p_asked_by text DEFAULT NULL
+    p_may_create boolean, p_count boolean, p_plan jsonb DEFAULT NULL, p_approval text DEFAULT NULL,
+    p_asked_by text DEFAULT NULL, p_under text DEFAULT NULL, p_origin text DEFAULT NULL, p_provider_key uuid DEFAULT NULL,
+    p_method text DEFAULT NULL, p_path text DEFAULT NULL, p_headers jsonb DEFAULT NULL, p_body bytea DEFAULT NULL,
+    p_replay_window integer DEFAULT NULL, p_marks_start boolean DEFAULT NULL, p_traceparent text DEFAULT NULL,
+    p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL, p_refusal_holds boolean DEFAULT NULL
 ) RETURNS idem.decision
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k        idem.idempotency_keys;
     d        idem.decision;
-    ours     boolean := false;
+    ours     boolean;
+    derived  uuid;
     intent   uuid;
     row_id   uuid;
+    begins   text;
 BEGIN
     -- The sweeper may delete the key between our INSERT and our SELECT: start again, three times.
     FOR round IN 1 .. 3 LOOP
@@ -24,26 +34,26 @@ BEGIN
          WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;
         IF FOUND THEN
             d := idem.decide(k, p_fingerprint);
-            IF d.decision <> 'failed_retryable'
-               OR NOT idem.is_served(k.intent_id, CASE WHEN p_new <> 'begun' THEN p_provider END, p_account, p_plan) THEN
-                RETURN d;
+            IF d.decision = 'failed_retryable'
+               AND idem.is_served(k.intent_id, CASE WHEN p_new <> 'begun' THEN p_provider END, p_account, p_plan) THEN
+                row_id := idem.client_retry(k, p_patience);
+                d.decision := CASE WHEN row_id IS NULL THEN 'in_progress' ELSE 'retrying' END;
+                IF row_id IS NOT NULL THEN
+                    SELECT o.status, 0 INTO d.status, d.due_in FROM idem.outbox o WHERE o.id = row_id;
+                END IF;
             END IF;
-            row_id := idem.client_retry(k, p_patience);
-            d.decision := CASE WHEN row_id IS NULL THEN 'in_progress' ELSE 'retrying' END;
-            IF row_id IS NOT NULL THEN
-                SELECT o.status, 0 INTO d.status, d.due_in FROM idem.outbox o WHERE o.id = row_id;
-            END IF;
-            RETURN d;
-        END IF;
-        IF NOT p_may_create THEN
+            EXIT;
+        ELSIF NOT p_may_create THEN
             d.decision := 'limited';
-            RETURN d;
+            EXIT;
         END IF;
-        IF NOT ours THEN
+        IF ours IS NULL THEN
             -- A committed winner is read above; this lock keeps us from waiting for one that has not committed.
-            ours := pg_try_advisory_xact_lock(idem.key_lock(p_tenant, p_operation, p_key))
-                 OR NOT idem.key_is_uncommitted(p_tenant, p_operation, p_key);
-            IF NOT ours THEN
+            SELECT pg_try_advisory_xact_lock(idem.key_lock(i.lock_seed, p_tenant, p_operation, p_key)),
+                   CASE WHEN p_under <> 'given'
+                        THEN idem.provider_key(i.hmac_inner, i.hmac_outer, p_tenant, p_operation, p_key, 1, 1) END
+              INTO ours, derived FROM idem.installation i;
+            IF ours IS NOT TRUE AND idem.key_is_uncommitted(p_tenant, p_operation, p_key) THEN
                 SELECT * INTO k FROM idem.idempotency_keys
                  WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;
                 IF FOUND THEN
@@ -52,11 +62,24 @@ BEGIN
                 IF coalesce(d.decision, 'failed_retryable') = 'failed_retryable' THEN
                     d.decision := 'in_progress';
                 END IF;
-                RETURN d;
+                EXIT;
+            END IF;
+            ours := true;
+            IF p_under = 'checked' AND p_provider_key IS DISTINCT FROM derived THEN
+                PERFORM idem.refuse_other_key(p_operation, p_key, p_provider_key);
+            END IF;
+            IF NOT coalesce(greatest(p_key_ttl, p_patience) <= interval '1000 years'
+                            AND least(p_key_ttl, p_patience) >= interval '0', false) THEN
+                PERFORM idem.refuse_far_time('p_key_ttl', p_key_ttl), idem.refuse_far_time('p_patience', p_patience);
+            END IF;
+            IF p_new = 'accepted' AND p_ordering_key IS NULL THEN
+                begins := CASE WHEN p_approval IN ('wanted', 'wanted_of_another') THEN 'approval'
+                               WHEN p_method IS NULL THEN 'unfrozen' ELSE 'pending' END;
             END IF;
         END IF;
-        PERFORM idem.refuse_far_time('p_key_ttl', p_key_ttl), idem.refuse_far_time('p_patience', p_patience);
         intent := idem.uuid7();
+        row_id := idem.uuid7();
+        -- The id of a count is unique among counts alone, that of evidence among those of its intent.
         WITH key AS (
             INSERT INTO idem.idempotency_keys AS i
                    (tenant_id, operation, idempotency_key, fingerprint, intent_id, expires_at, refuse_after_expiry,
@@ -70,17 +93,52 @@ BEGIN
             SELECT intent, p_tenant, p_operation, p_key, CASE WHEN p_plan IS NULL THEN p_provider END,
                    CASE WHEN p_plan IS NULL THEN p_account END, p_label, p_params, p_plan,
                    p_approval, p_asked_by, statement_timestamp() FROM key WHERE p_new <> 'reserved'
+        ), queued AS (
+            INSERT INTO idem.outbox (id, intent_id, status, status_since, available_at, start_before, operation,
+                                     provider, account, origin, provider_key, replay_window, marks_start, traceparent,
+                                     step_name, approval)
+            SELECT row_id, intent, begins, statement_timestamp(), statement_timestamp(),
+                   statement_timestamp() + p_patience, p_operation, p_provider, p_account, p_origin,
+                   CASE p_under WHEN 'given' THEN p_provider_key ELSE derived END, p_replay_window, p_marks_start,
+                   p_traceparent, p_plan -> 0 ->> 'name', p_approval FROM key WHERE begins IS NOT NULL
+        ), frozen AS (
+            INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path, headers, body)
+            SELECT row_id, intent, CASE p_under WHEN 'given' THEN p_provider_key ELSE derived END, p_provider, p_account,
+                   p_method, p_path, p_headers, p_body FROM key WHERE begins IS NOT NULL AND p_method IS NOT NULL
+        ), said AS (
+            INSERT INTO idem.evidence (intent_id, id, outbox_id, step, attempt, source, kind, to_state, to_status, details)
+            SELECT intent, row_id, row_id, 1, 0, 'accept', 'accepted', 'in_progress', begins,
+                   CASE WHEN begins <> 'approval' THEN '{}'
+                        ELSE jsonb_strip_nulls(jsonb_build_object('approval', p_approval, 'asked_by', p_asked_by)) END
+              FROM key WHERE begins IS NOT NULL
+        ), counted AS (
+            INSERT INTO idem.decisions_to_count (id, tenant_id, operation, decision)
+            SELECT intent, p_tenant, p_operation, 'accepted' FROM key WHERE p_count
         )
         SELECT key.expires_at INTO d.expires_at FROM key;
         IF FOUND THEN
             d.decision := p_new;
             d.intent_id := intent;
+            IF p_new = 'accepted' THEN
+                d.status := coalesce(begins, idem.queue_call(
+                    intent, p_operation, p_provider, p_account, p_origin,
+                    CASE p_under WHEN 'given' THEN p_provider_key ELSE derived END, p_method, p_path, p_headers, p_body,
+                    p_patience, p_replay_window, p_marks_start, p_traceparent, p_plan, p_ordering_group, p_ordering_key,
+                    p_refusal_holds, p_approval));
+                d.due_in := 0;
+            END IF;
             RETURN d;
         END IF;
     END LOOP;
-    RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
-        MESSAGE = 'idem could not read its own key three times in a row; nothing was written',
-        HINT = 'Send the same request with the same key again.';
+    IF d.decision IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+            MESSAGE = 'idem could not read its own key three times in a row; nothing was written',
+            HINT = 'Send the same request with the same key again.';
+    END IF;
+    IF p_count THEN
+        PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, d);
+    END IF;
+    RETURN d;
 END $$;
 
 -- What every accept of a provider's call ends with: outbox row, frozen request and evidence of a new intent. Without a
@@ -132,20 +190,17 @@ BEGIN
 END $$;
 
 -- Two intents under one provider key would be settled by one payment. The key of a new call is derived from its own
--- scope, so no caller can name the key of another one's call.
-CREATE FUNCTION idem.refuse_other_key(p_tenant text, p_operation text, p_key text, p_provider_key uuid) RETURNS void
+-- scope, so no caller can name the key of another one's call. Raised by everything that accepts one.
+CREATE FUNCTION idem.refuse_other_key(p_operation text, p_key text, p_provider_key uuid) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_provider_key IS DISTINCT FROM (SELECT idem.provider_key(i.secret, p_tenant, p_operation, p_key, 1, 1)
-                                          FROM idem.installation i) THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'outbox', CONSTRAINT = 'provider_key_is_derived',
-            MESSAGE = format('idem: %s is not the provider key of key %L of operation %L', p_provider_key, p_key,
-                             p_operation),
-            DETAIL  = 'Nothing was written.',
-            HINT    = 'Derive it from the secret of this installation, the tenant, the operation and the key. A call '
-                      'that another system has sent under a key of its own is taken over with `idem import`.';
-    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'outbox', CONSTRAINT = 'provider_key_is_derived',
+        MESSAGE = format('idem: %s is not the provider key of key %L of operation %L', p_provider_key, p_key,
+                         p_operation),
+        DETAIL  = 'Nothing was written.',
+        HINT    = 'Derive it from the secret of this installation, the tenant, the operation and the key. A call '
+                  'that another system has sent under a key of its own is taken over with `idem import`.';
 END $$;
 
 -- The first half of accept around the caller's own writes: it writes the key alone, and submit (or complete) the rest, in
@@ -157,15 +212,10 @@ CREATE FUNCTION idem.reserve(
     p_provider text DEFAULT NULL, p_account text DEFAULT NULL, p_count boolean DEFAULT true,
     p_plan jsonb DEFAULT NULL
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    d  idem.decision := idem.accept_key(
-           'reserved', p_tenant, p_operation, p_key, p_fingerprint, NULL, NULL, p_provider, p_account, p_key_ttl,
-           p_patience, p_refuse_after_expiry, p_may_create, p_plan);
 BEGIN
-    IF p_count THEN
-        PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, d);
-    END IF;
-    RETURN d;
+    RETURN idem.accept_key(
+        'reserved', p_tenant, p_operation, p_key, p_fingerprint, NULL, NULL, p_provider, p_account, p_key_ttl, p_patience,
+        p_refuse_after_expiry, p_may_create, p_count, p_plan);
 END $$;
 
 -- Raised by submit and complete. An open reservation is visible to its own transaction alone, so "not found" needs
@@ -198,7 +248,11 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM idem.refuse_unreserved(p_operation, p_key);
     END IF;
-    PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
+    IF p_provider_key IS DISTINCT FROM (
+        SELECT idem.provider_key(i.hmac_inner, i.hmac_outer, p_tenant, p_operation, p_key, 1, 1)
+          FROM idem.installation i) THEN
+        PERFORM idem.refuse_other_key(p_operation, p_key, p_provider_key);
+    END IF;
     PERFORM idem.refuse_far_time('p_patience', p_patience);
     INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, plan, asked_by,
                               requested_at)
@@ -262,19 +316,12 @@ CREATE FUNCTION idem.accept_under_key(
     p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL, p_refusal_holds boolean DEFAULT false,
     p_approval text DEFAULT NULL, p_asked_by text DEFAULT NULL
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    d  idem.decision := idem.accept_key(
-           'accepted', p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account,
-           p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create, p_plan, p_approval, p_asked_by);
 BEGIN
-    IF d.decision = 'accepted' THEN
-        d.status := idem.queue_call(d.intent_id, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method,
-                                    p_path, p_headers, p_body, p_patience, p_replay_window, p_marks_start,
-                                    p_traceparent, p_plan, p_ordering_group, p_ordering_key, p_refusal_holds,
-                                    p_approval);
-        d.due_in := 0;
-    END IF;
-    RETURN d;
+    RETURN idem.accept_key(
+        'accepted', p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account, p_key_ttl,
+        p_patience, p_refuse_after_expiry, p_may_create, false, p_plan, p_approval, p_asked_by, 'given', p_origin,
+        p_provider_key, p_method, p_path, p_headers, p_body, p_replay_window, p_marks_start, p_traceparent,
+        p_ordering_group, p_ordering_key, p_refusal_holds);
 END $$;
 
 -- Accept in one call, one round trip, in the caller's transaction.
@@ -287,18 +334,10 @@ CREATE FUNCTION idem.accept(
     p_plan jsonb DEFAULT NULL, p_ordering_group text DEFAULT NULL, p_ordering_key text DEFAULT NULL,
     p_refusal_holds boolean DEFAULT false, p_approval text DEFAULT NULL, p_asked_by text DEFAULT NULL
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    d  idem.decision := idem.accept_under_key(
-           p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account, p_origin,
-           p_provider_key, p_method, p_path, p_headers, p_body, p_key_ttl, p_patience, p_replay_window, p_marks_start,
-           p_traceparent, p_may_create, p_refuse_after_expiry, p_plan, p_ordering_group, p_ordering_key, p_refusal_holds,
-           p_approval, p_asked_by);
 BEGIN
-    IF d.decision = 'accepted' THEN
-        PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
-    END IF;
-    IF p_count THEN
-        PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, d);
-    END IF;
-    RETURN d;
+    RETURN idem.accept_key(
+        'accepted', p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account, p_key_ttl,
+        p_patience, p_refuse_after_expiry, p_may_create, p_count, p_plan, p_approval, p_asked_by, 'checked', p_origin,
+        p_provider_key, p_method, p_path, p_headers, p_body, p_replay_window, p_marks_start, p_traceparent,
+        p_ordering_group, p_ordering_key, p_refusal_holds);
 END $$;

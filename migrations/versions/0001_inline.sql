@@ -34,10 +34,14 @@ BEGIN
     END IF;
     IF decided.decision IS NULL OR decided.decision = 'failed_retryable' THEN
         decided := idem.accept_key('begun', p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider,
-                                   p_account, p_key_ttl, p_patience, p_refuse_after_expiry, true);
+                                   p_account, p_key_ttl, p_patience, p_refuse_after_expiry, true, false);
         IF decided.decision = 'begun' THEN
             PERFORM idem.refuse_far_time('p_lease', p_lease);
-            PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
+            IF p_provider_key IS DISTINCT FROM (
+                SELECT idem.provider_key(s.hmac_inner, s.hmac_outer, p_tenant, p_operation, p_key, 1, 1)
+                  FROM idem.installation s) THEN
+                PERFORM idem.refuse_other_key(p_operation, p_key, p_provider_key);
+            END IF;
             row_id := idem.uuid7();
             INSERT INTO idem.outbox (id, intent_id, status, status_since, available_at, start_before, operation,
                                      provider, account, origin, provider_key, inline, traceparent, attempt,

@@ -5,6 +5,10 @@ CREATE TABLE idem.installation (
     singleton            boolean     PRIMARY KEY DEFAULT true CHECK (singleton),
     environment          text        NOT NULL,
     secret               bytea       NOT NULL CHECK (octet_length(secret) >= 32),
+    -- What every accept needs of the secret, made once: both keys of its HMAC, and the seed of the numbers of its locks.
+    hmac_inner           bytea       NOT NULL GENERATED ALWAYS AS (idem.hmac_pad(secret, 54)) STORED,
+    hmac_outer           bytea       NOT NULL GENERATED ALWAYS AS (idem.hmac_pad(secret, 92)) STORED,
+    lock_seed            bigint      NOT NULL GENERATED ALWAYS AS (hashtextextended(encode(secret, 'hex'), 0)) STORED,
     system_identifier    bigint      NOT NULL,
     timeline             integer     NOT NULL,
     database_name        text        NOT NULL,

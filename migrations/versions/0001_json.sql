@@ -27,9 +27,9 @@ BEGIN
     digits := rtrim(digits, '0');
 END $$;
 
--- Runs where extra_float_digits makes a double's text its shortest.
+-- extra_float_digits makes a double's text its shortest.
 CREATE FUNCTION idem.jcs_number(p_number text, p_at text) RETURNS text
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     too_big  CONSTANT text := 'a whole number outside ±9007199254740991 (2^53-1) is not exact everywhere';
     inexact  CONSTANT text := 'a number that a double does not hold exactly';
@@ -91,7 +91,9 @@ CREATE FUNCTION idem.jcs_pointer(p_at text, p_name text) RETURNS text LANGUAGE s
     RETURN p_at || '/' || replace(replace(left(p_name, 60), '~', '~0'), '/', '~1')
            || CASE WHEN length(p_name) > 60 THEN '…' ELSE '' END;
 
-CREATE FUNCTION idem.jcs_value(p_value json, p_at text, p_depth integer) RETURNS text
+-- p_plain: each string, name and number in it is written in its canonical form already, and only the order of members and
+-- the space between them are not.
+CREATE FUNCTION idem.jcs_value(p_value json, p_at text, p_depth integer, p_plain boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     members  bigint;
@@ -100,26 +102,37 @@ DECLARE
     twice    text;
 BEGIN
     CASE json_typeof(p_value)
-    WHEN 'string' THEN
-        RETURN to_json(p_value #>> '{}')::text;
-    WHEN 'number' THEN
-        RETURN idem.jcs_number(btrim(p_value::text, E' \t\n\r'), p_at);
     WHEN 'object', 'array' THEN
         IF p_depth >= 64 THEN
             RETURN idem.refuse_params('nested deeper than 64', p_at);
         END IF;
+    WHEN 'string' THEN
+        RETURN to_json(p_value #>> '{}')::text;
+    WHEN 'number' THEN
+        RETURN idem.jcs_number(btrim(p_value::text, E' \t\n\r'), p_at);
     ELSE
         RETURN btrim(p_value::text, E' \t\n\r');
     END CASE;
     IF json_typeof(p_value) = 'array' THEN
-        SELECT string_agg(idem.jcs_value(i.value, p_at || '/' || i.place - 1, p_depth + 1), ',' ORDER BY i.place)
+        SELECT string_agg(CASE WHEN p_plain AND left(i.value::text, 1) NOT IN ('{', '[') THEN i.value::text
+                               ELSE idem.jcs_value(i.value, p_at || '/' || i.place - 1, p_depth + 1, p_plain) END,
+                          ',' ORDER BY i.place)
           INTO inside FROM json_array_elements(p_value) WITH ORDINALITY AS i (value, place);
         RETURN '[' || coalesce(inside, '') || ']';
+    ELSIF p_plain THEN
+        SELECT count(*), count(DISTINCT m.key COLLATE "C"),
+               string_agg('"' || m.key || '":' || CASE
+                              WHEN left(m.value::text, 1) NOT IN ('{', '[') THEN m.value::text
+                              ELSE idem.jcs_value(m.value, idem.jcs_pointer(p_at, m.key), p_depth + 1, true) END,
+                          ',' ORDER BY m.key COLLATE "C")
+          INTO members, names, inside FROM json_each(p_value) AS m;
+    ELSE
+        SELECT count(*), count(DISTINCT m.key COLLATE "C"),
+               string_agg(to_json(m.key)::text || ':'
+                          || idem.jcs_value(m.value, idem.jcs_pointer(p_at, m.key), p_depth + 1),
+                          ',' ORDER BY idem.utf16_sort_key(m.key) COLLATE "C")
+          INTO members, names, inside FROM json_each(p_value) AS m;
     END IF;
-    SELECT count(*), count(DISTINCT m.key COLLATE "C"),
-           string_agg(to_json(m.key)::text || ':' || idem.jcs_value(m.value, idem.jcs_pointer(p_at, m.key), p_depth + 1),
-                      ',' ORDER BY idem.utf16_sort_key(m.key) COLLATE "C")
-      INTO members, names, inside FROM json_each(p_value) AS m;
     IF members <> names THEN
         SELECT m.key INTO twice FROM json_each(p_value) AS m GROUP BY m.key COLLATE "C", m.key HAVING count(*) > 1
          LIMIT 1;
@@ -131,7 +144,7 @@ END $$;
 -- The canonical form (JCS, RFC 8785) of JSON that is held exactly. Takes json, because jsonb would have lost what is
 -- refused here.
 CREATE FUNCTION idem.jcs(p_value json) RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     written  text := p_value::text;
     outside  text;
@@ -143,9 +156,11 @@ BEGIN
         RETURN idem.refuse_params(format('they have %s bytes, more than 1048576', octet_length(written)), '');
     END IF;
     -- What costs is the number of values. Outside of strings each bracket, comma and colon comes before one at most.
-    outside := regexp_replace(replace(replace(written, E'\\\\', ''), E'\\"', ''), '"[^"]*"', '', 'g');
-    IF length(outside) - length(translate(outside, '[{,:', '')) > 100000 THEN
-        RETURN idem.refuse_params('more than 100000 values and names of members', '');
+    IF octet_length(written) > 100000 THEN
+        outside := regexp_replace(replace(replace(written, E'\\\\', ''), E'\\"', ''), '"[^"]*"', '', 'g');
+        IF length(outside) - length(translate(outside, '[{,:', '')) > 100000 THEN
+            RETURN idem.refuse_params('more than 100000 values and names of members', '');
+        END IF;
     END IF;
     IF position(E'\\u' IN written) > 0 THEN
         -- Escaped backslashes and whole pairs go first; what is left of an escape means what it says.
@@ -157,7 +172,10 @@ BEGIN
             RETURN idem.refuse_params('a lone surrogate cannot be stored', '');
         END IF;
     END IF;
-    RETURN idem.jcs_value(p_value, '', 0);
+    -- Plain: ASCII without an escape, and no number but whole ones of at most 15 digits. A number follows a bracket, a comma
+    -- or a colon; what looks like one in a string costs the longer way.
+    RETURN idem.jcs_value(p_value, '', 0, (written COLLATE "C")
+        !~ E'[^\\t\\n\\r -\\[\\]-~]|[:,[][ \\t\\n\\r]*(-|[0-9]+[.eE]|[0-9]{16})');
 END $$;
 
 -- The params without the members that the pointers (RFC 6901) name; what is not there is not missed.

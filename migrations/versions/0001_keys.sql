@@ -100,13 +100,12 @@ BEGIN
     RETURN d;
 END $$;
 
--- The advisory lock of a key that is being made. Its number needs the installation's secret, so that no role knows it
+-- The advisory lock of a key that is being made. `p_seed` is of the installation's secret, so that no role knows the number
 -- from the key. While it is held, pg_locks shows it to every role that may connect, and each of them can hold it too: that
 -- it is held is a hint, and never an answer.
-CREATE FUNCTION idem.key_lock(p_tenant text, p_operation text, p_key text) RETURNS bigint LANGUAGE sql STABLE
-    RETURN hashtextextended(
-               p_tenant || chr(31) || p_operation || chr(31) || p_key,
-               coalesce((SELECT hashtextextended(encode(i.secret, 'hex'), 0) FROM idem.installation i), 0));
+CREATE FUNCTION idem.key_lock(p_seed bigint, p_tenant text, p_operation text, p_key text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    RETURN hashtextextended(p_tenant || chr(31) || p_operation || chr(31) || p_key, p_seed);
 
 -- Whether a transaction that has not ended has written this key: asked where the key's lock is held. The key's index
 -- knows, and no role without rights can make it say so. It is tried and taken back: it waits 10 ms for such a

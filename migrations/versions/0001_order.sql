@@ -34,7 +34,7 @@ CREATE FUNCTION idem.is_blocked(p_tenant text, p_group text, p_key text, p_numbe
 CREATE FUNCTION idem.order_lock(p_tenant text, p_group text, p_key text) RETURNS bigint LANGUAGE sql STABLE
     RETURN hashtextextended(
                'order' || chr(31) || p_tenant || chr(31) || p_group || chr(31) || p_key,
-               coalesce((SELECT hashtextextended(encode(i.secret, 'hex'), 0) FROM idem.installation i), 0));
+               coalesce((SELECT i.lock_seed FROM idem.installation i), 0));
 
 -- The next number of a key, for who holds its lock: microseconds of the clock, or one more than the newest open row has,
 -- whatever the clock does. The lock is held until the end of the transaction, so the order of the numbers is the order of

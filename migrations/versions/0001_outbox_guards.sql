@@ -110,7 +110,7 @@ BEGIN
           AND OLD.status = 'unfrozen' AND OLD.key_burned
           AND coalesce(OLD.quiet_after <= statement_timestamp(), true)
           AND NEW.provider_key = (
-              SELECT idem.provider_key(s.secret, n.tenant_id, n.operation, n.idempotency_key, NEW.step, NEW.generation)
+              SELECT idem.provider_key(s.hmac_inner, s.hmac_outer, n.tenant_id, n.operation, n.idempotency_key, NEW.step, NEW.generation)
                 FROM idem.intents n CROSS JOIN idem.installation s WHERE n.id = NEW.intent_id)
     THEN
         RETURN NEW;

@@ -14,7 +14,7 @@ BEGIN
 END $$;
 
 -- The fingerprint of a client's request (outbox/domain/keys.py) from the canonical form of its params.
-CREATE FUNCTION idem.fingerprint(p_operation text, p_canonical text) RETURNS text LANGUAGE sql IMMUTABLE
+CREATE FUNCTION idem.fingerprint(p_operation text, p_canonical text) RETURNS text LANGUAGE sql STABLE
     RETURN 'v1:' || encode(sha256(convert_to(
                '{' || CASE WHEN p_canonical = 'null' THEN '' ELSE '"body":' || p_canonical || ',' END
                || '"operation":' || to_json(p_operation)::text || '}', 'UTF8')), 'hex');
@@ -24,7 +24,7 @@ CREATE FUNCTION idem.fingerprint(p_operation text, p_canonical text) RETURNS tex
 CREATE FUNCTION idem.fingerprint_excluding(
     p_operation text, p_params jsonb, p_canonical text, p_left_out text[]
 ) RETURNS text
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     names  text;
 BEGIN
@@ -37,34 +37,16 @@ BEGIN
         idem.jcs_value(idem.params_without(p_params, p_left_out)::text::json, '', 0)), 3);
 END $$;
 
-CREATE FUNCTION idem.hmac_sha256(p_key bytea, p_message bytea) RETURNS bytea
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    padded  bytea := CASE WHEN octet_length(p_key) > 64 THEN sha256(p_key) ELSE p_key END;
-    inner_  bytea;
-    outer_  bytea;
-BEGIN
-    padded := padded || decode(repeat('00', 64 - octet_length(padded)), 'hex');
-    inner_ := padded;
-    outer_ := padded;
-    FOR place IN 0 .. 63 LOOP
-        inner_ := set_byte(inner_, place, get_byte(padded, place) # 54);
-        outer_ := set_byte(outer_, place, get_byte(padded, place) # 92);
-    END LOOP;
-    RETURN sha256(outer_ || sha256(inner_ || p_message));
-END $$;
-
--- The key that is sent to the provider (outbox/domain/keys.py): a UUID of version 8.
+-- The key that is sent to the provider (outbox/domain/keys.py): the HMAC-SHA256 of its scope under the installation's
+-- secret, as a UUID of version 8. The planner puts the body in the place of the call.
 CREATE FUNCTION idem.provider_key(
-    p_secret bytea, p_tenant text, p_operation text, p_key text, p_step integer, p_generation integer
-) RETURNS uuid LANGUAGE sql IMMUTABLE RETURN (
-    SELECT overlay(overlay(made.hex PLACING '8' FROM 13)
-                   PLACING substr('89ab', 1 + (get_byte(made.mac, 8) >> 4 & 3), 1) FROM 17)::uuid
-      FROM (SELECT mac.mac, substr(encode(mac.mac, 'hex'), 1, 32) AS hex
-              FROM idem.hmac_sha256(p_secret, convert_to(
-                       '["idem provider key v1",' || to_json(p_tenant)::text || ',' || to_json(p_operation)::text || ','
-                       || to_json(p_key)::text || ',' || p_step || ',' || p_generation || ']', 'UTF8')) AS mac (mac)
-           ) AS made);
+    p_inner bytea, p_outer bytea, p_tenant text, p_operation text, p_key text, p_step integer, p_generation integer
+) RETURNS uuid LANGUAGE sql STABLE
+    RETURN encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(substring(
+               sha256(p_outer || sha256(p_inner || convert_to(
+                   '["idem provider key v1",' || to_json(p_tenant)::text || ',' || to_json(p_operation)::text || ','
+                   || to_json(p_key)::text || ',' || p_step || ',' || p_generation || ']', 'UTF8')))
+               FROM 1 FOR 16), 52, 0), 53, 0), 54, 0), 55, 1), 70, 0), 71, 1), 'hex')::uuid;
 
 -- The key in its bare or its quoted spelling (outbox/domain/keys.py, parse_key).
 CREATE FUNCTION idem.parse_key(p_key text) RETURNS text
@@ -108,6 +90,12 @@ CREATE FUNCTION idem.card_data(p_params jsonb) RETURNS text LANGUAGE sql IMMUTAB
                       FROM generate_series(1, length(digits)) AS place,
                            CAST(substr(reverse(digits), place, 1) AS integer) AS digit)
     ) AS found LIMIT 1);
+
+-- Whether params in their canonical form may have anything that `card_data` finds: true wherever it does, and seldom else.
+-- It looks at the text once, and not at each member.
+CREATE FUNCTION idem.may_have_card_data(p_canonical text) RETURNS boolean LANGUAGE sql IMMUTABLE
+    RETURN (p_canonical COLLATE "C") ~* (E'[2-6][0-9]{3}([ -]?[0-9]){9}|[^ -\\[\\]-~]|s[^a-z0-9]*e[^a-z0-9]*c[^a-z0-9]*u'
+        '|c[^a-z0-9]*(a[^a-z0-9]*r[^a-z0-9]*d|v[^a-z0-9]*[vcn]|s[^a-z0-9]*c)|p[^a-z0-9]*a[^a-z0-9]*n');
 
 -- The pointer of what `card_data` found. It reads member by member, so only a refusal asks for it.
 CREATE FUNCTION idem.card_data_at(p_params jsonb) RETURNS text LANGUAGE sql IMMUTABLE RETURN (
@@ -163,7 +151,7 @@ CREATE FUNCTION idem.accept(
     p_tenant text, p_operation text, p_key text, p_params json, p_notify boolean DEFAULT false,
     p_ordering_key text DEFAULT NULL
 ) RETURNS idem.decision
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d          idem.decision;
     known      record;
@@ -172,7 +160,7 @@ DECLARE
     key        text;
     print      text;
     stored     text;
-    patience   interval;
+    without    text[];
     ordered    text := p_ordering_key;
 BEGIN
     IF coalesce(p_tenant, '') = '' OR p_params IS NULL THEN
@@ -190,13 +178,20 @@ BEGIN
             HINT = format('As the owner of the schema, run `idem db grant %s --as sql --tenant %s`, with a further --tenant for '
                           'each tenant that the role has now: a grant replaces them.', session_user, p_tenant);
     END IF;
-    SELECT o.provider, o.account, s.* INTO known
-      FROM idem.operations o, jsonb_to_record(o.settings) AS s (
-               kind text, origin text, key_ttl float8, patience float8, refuse_after_expiry boolean,
-               fingerprint_without text[], replay_window integer, marks_start boolean, card_data text, max_bytes integer,
-               plan jsonb, ordering_group text, ordering_key text[], refusal_holds boolean)
-     WHERE o.name = p_operation;
-    key := idem.parse_key(p_key);
+    SELECT o.provider, o.account, o.settings ->> 'kind' AS kind, o.settings ->> 'origin' AS origin,
+           make_interval(secs => (o.settings ->> 'key_ttl')::float8) AS key_ttl,
+           make_interval(secs => (o.settings ->> 'patience')::float8) AS patience,
+           (o.settings ->> 'refuse_after_expiry')::boolean AS refuse_after_expiry,
+           nullif(o.settings -> 'fingerprint_without', '[]') AS without,
+           (o.settings ->> 'replay_window')::integer AS replay_window,
+           (o.settings ->> 'marks_start')::boolean AS marks_start, o.settings ->> 'card_data' AS card_data,
+           (o.settings ->> 'max_bytes')::integer AS max_bytes, o.settings -> 'plan' AS plan,
+           o.settings ->> 'ordering_group' AS ordering_group,
+           nullif(o.settings -> 'ordering_key', 'null') AS ordering_key,
+           (o.settings ->> 'refusal_holds')::boolean AS refusal_holds
+      INTO known FROM idem.operations o WHERE o.name = p_operation;
+    key := CASE WHEN (p_key COLLATE "C") ~ '^[-a-zA-Z0-9_.:]+$' AND length(p_key) <= 255 THEN p_key
+                ELSE idem.parse_key(p_key) END;
     -- A key that is known is decided by what it was accepted under: what the operation would refuse now, or leave out of
     -- the fingerprint now, changes nothing about it.
     SELECT k.fingerprint INTO stored FROM idem.idempotency_keys k
@@ -211,30 +206,39 @@ BEGIN
                 MESSAGE = format('operation %L is %s: its effect is caused by the application''s own code, so SQL alone '
                                  'cannot accept it', p_operation, known.kind),
                 HINT = 'Use it from Python, or define an operation with a provider and a request.';
-        END IF;
-        IF octet_length(p_params::text) > known.max_bytes THEN
+        ELSIF octet_length(p_params::text) > known.max_bytes THEN
             PERFORM idem.refuse_params(
                 format('they have %s bytes, more than %s', octet_length(p_params::text), known.max_bytes), '');
         END IF;
     END IF;
     canonical := idem.jcs(p_params);
     params := canonical::jsonb;
-    IF stored IS NULL AND known.card_data = 'refuse' AND idem.card_data(params) IS NOT NULL THEN
-        PERFORM idem.refuse_params(idem.card_data(params) || ', which must not be stored', idem.card_data_at(params),
-                                   'Send the provider''s token for it.');
+    IF stored IS NOT NULL THEN
+        without := idem.fingerprint_exclusions(stored);
+    ELSE
+        IF known.card_data = 'refuse' AND idem.may_have_card_data(canonical) AND idem.card_data(params) IS NOT NULL THEN
+            PERFORM idem.refuse_params(idem.card_data(params) || ', which must not be stored', idem.card_data_at(params),
+                                       'Send the provider''s token for it.');
+        END IF;
+        IF known.ordering_key IS NOT NULL OR p_ordering_key IS NOT NULL THEN
+            ordered := idem.ordering_key_of(
+                params,
+                CASE WHEN known.ordering_key IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(known.ordering_key)) END,
+                p_ordering_key);
+        END IF;
+        IF known.without IS NOT NULL THEN
+            without := ARRAY(SELECT jsonb_array_elements_text(known.without));
+        END IF;
     END IF;
-    IF stored IS NULL THEN
-        ordered := idem.ordering_key_of(params, known.ordering_key, p_ordering_key);
-    END IF;
-    print := idem.fingerprint_excluding(
-        p_operation, params, canonical,
-        CASE WHEN stored IS NULL THEN known.fingerprint_without ELSE idem.fingerprint_exclusions(stored) END);
+    print := CASE WHEN without IS NULL THEN idem.fingerprint(p_operation, canonical)
+                  ELSE idem.fingerprint_excluding(p_operation, params, canonical, without) END;
 
-    patience := make_interval(secs => coalesce(known.patience, 86400));
+    -- Whether the call needs an approval is Python's to say: the worker that renders it decides.
     d := idem.accept_key('accepted', p_tenant, p_operation, key, print, params, NULL,
-                         CASE WHEN known.kind = 'provider' THEN known.provider END, known.account,
-                         make_interval(secs => known.key_ttl), patience, known.refuse_after_expiry, stored IS NULL,
-                         known.plan, 'undecided', session_user);
+                         CASE WHEN known.kind = 'provider' THEN known.provider END, known.account, known.key_ttl,
+                         coalesce(known.patience, interval '1 day'), known.refuse_after_expiry, stored IS NULL, true, known.plan, 'undecided',
+                         session_user, 'derived', known.origin, NULL, NULL, NULL, NULL, NULL, known.replay_window,
+                         known.marks_start, NULL, known.ordering_group, ordered, known.refusal_holds);
     IF d.decision = 'failed_retryable' THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('intent %s is at rest: it is proven that nothing happened, and no worker would make its call, '
@@ -242,24 +246,13 @@ BEGIN
                              'than its call was made for; nothing was written', d.intent_id, p_operation),
             HINT = format('Configure the operation as it was, run `idem db sync`, and send the same request with the same '
                           'key again; or run `idem intents cancel %s`.', d.intent_id);
-    END IF;
-    IF d.decision = 'limited' THEN
+    ELSIF d.decision = 'limited' THEN
         RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
             MESSAGE = 'the key expired for good at this moment; nothing was written',
             HINT = 'Send the same request with the same key again.';
     END IF;
-    PERFORM idem.count_decision(p_tenant, p_operation, print, d);
     d.fingerprint := NULL;
-    IF d.decision = 'accepted' THEN
-        -- Whether the call needs an approval is Python's to say: the worker that renders it decides.
-        d.status := idem.queue_call(d.intent_id, p_operation, known.provider, known.account, known.origin,
-                                    (SELECT idem.provider_key(i.secret, p_tenant, p_operation, key, 1, 1)
-                                       FROM idem.installation i),
-                                    NULL, NULL, NULL, NULL, patience, known.replay_window, known.marks_start, NULL,
-                                    known.plan, known.ordering_group, ordered, known.refusal_holds, 'undecided');
-        d.due_in := 0;
-    END IF;
-    IF d.decision IN ('accepted', 'retrying') AND p_notify THEN
+    IF p_notify AND d.decision IN ('accepted', 'retrying') THEN
         PERFORM pg_notify('idem_outbox', '');
     END IF;
     RETURN d;

@@ -112,7 +112,7 @@ BEGIN
                              doubted_since, ordering_group, ordering_key, ordering_number, refusal_holds, approval)
     SELECT row_id, n.id, p_step, s.name, begins, statement_timestamp(), statement_timestamp(),
            statement_timestamp() + p_patience, n.operation, s.provider, s.account, s.origin,
-           idem.provider_key(i.secret, n.tenant_id, n.operation, n.idempotency_key, p_step, 1), s.replay_window,
+           idem.provider_key(i.hmac_inner, i.hmac_outer, n.tenant_id, n.operation, n.idempotency_key, p_step, 1), s.replay_window,
            s.marks_start, p_traceparent, p_doubted_since, p_ordering_group, p_ordering_key, p_ordering_number,
            p_refusal_holds, asks
       FROM idem.installation i;

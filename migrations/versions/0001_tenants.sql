@@ -70,5 +70,6 @@ CREATE TABLE idem.producers (
 
 CREATE FUNCTION idem.may_produce(p_tenant text) RETURNS boolean LANGUAGE sql STABLE
     RETURN pg_has_role(session_user, current_user, 'MEMBER')
-        OR EXISTS (SELECT FROM idem.producers p JOIN pg_roles r ON r.oid = p.role_oid AND r.rolname = p.role
-                    WHERE p.tenant IN (p_tenant, '*') AND pg_has_role(session_user, r.oid, 'MEMBER'));
+        OR EXISTS (SELECT FROM idem.producers p
+                    WHERE p.tenant IN (p_tenant, '*') AND pg_get_userbyid(p.role_oid) = p.role
+                      AND pg_has_role(session_user, p.role_oid, 'MEMBER'));

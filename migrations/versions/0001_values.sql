@@ -41,3 +41,16 @@ CREATE FUNCTION idem.memory_age(sent timestamptz, doubted timestamptz) RETURNS f
 CREATE FUNCTION idem.memory_left(sent timestamptz, doubted timestamptz, promised integer, stated float8) RETURNS float8
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN least(promised::float8, stated) - idem.memory_age(sent, doubted);
+
+-- A secret as HMAC-SHA256 takes it (RFC 2104): filled up to a block, each byte XOR 54 for the inner hash, 92 for the outer.
+CREATE FUNCTION idem.hmac_pad(p_key bytea, p_with integer) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    padded  bytea := CASE WHEN octet_length(p_key) > 64 THEN sha256(p_key) ELSE p_key END;
+BEGIN
+    padded := padded || decode(repeat('00', 64 - octet_length(padded)), 'hex');
+    FOR place IN 0 .. 63 LOOP
+        padded := set_byte(padded, place, get_byte(padded, place) # p_with);
+    END LOOP;
+    RETURN padded;
+END $$;

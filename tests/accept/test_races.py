@@ -128,7 +128,9 @@ def test_hazard_56_a_completed_key_is_answered_under_its_lock(shop: Shop) -> Non
     """Whoever holds the advisory lock of the key: a final answer needs none."""
     at_rest(shop, "completed", None)
     with psycopg.connect(shop.url) as other:
-        other.execute("SELECT pg_advisory_xact_lock(idem.key_lock('t', 'pay.keyed', 'k'))")
+        other.execute(
+            "SELECT pg_advisory_xact_lock(idem.key_lock(lock_seed, 't', 'pay.keyed', 'k')) FROM idem.installation"
+        )
         assert isinstance(shop.once(), Replay)
 
 

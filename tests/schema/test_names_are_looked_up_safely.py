@@ -66,10 +66,12 @@ def test_the_owner_who_writes_by_hand_runs_no_other_roles_function(installed: In
                     owner.execute("INSERT INTO idem.lane_changes (provider, account, what, paused, changed_by, reason)"
                                   " VALUES ('bank', '', 'calls', false, 'me', 'x')")  # fmt: skip
                     owner.execute('SELECT idem.uuid7(), idem.first_uuid7(now()), idem.jcs(\'{"b":1.5,"a":["x"]}\')')
-                    owner.execute("SELECT idem.provider_key('\\x00', 't', 'o', 'k', 1, 1), idem.parse_key('k')")
+                    owner.execute(
+                        "SELECT idem.provider_key('\\x00', '\\x01', 't', 'o', 'k', 1, 1), idem.parse_key('k')"
+                    )
                     owner.execute("SELECT idem.card_data('{\"a\": \"4242424242424242\"}'), idem.may_produce('t')")
                     owner.execute("SELECT idem.answer_problem(200, '{\"a\": \"b\"}', '')")
-                    owner.execute("SELECT idem.key_lock('t', 'o', 'k'), idem.needs_operator(idem.uuid7())")
+                    owner.execute("SELECT idem.key_lock(1, 't', 'o', 'k'), idem.needs_operator(idem.uuid7())")
         finally:
             admin.execute("RESET ROLE")
             admin.execute(f"DROP OWNED BY {stranger}")

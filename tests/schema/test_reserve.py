@@ -252,7 +252,7 @@ def test_what_is_final_is_answered_while_somebody_holds_the_keys_lock(bench: Ben
         complete(connection, reserve(connection).intent_id)
     with bench.open() as holder, bench.open() as retry:
         holder.execute("SET ROLE NONE")
-        holder.execute("SELECT pg_advisory_xact_lock(idem.key_lock('t', 'pay', 'k'))")
+        holder.execute("SELECT pg_advisory_xact_lock(idem.key_lock(lock_seed, 't', 'pay', 'k')) FROM idem.installation")
         answered = reserve(retry)
         assert (answered.decision, answered.response_status) == ("replay", 201)
         assert bytes(answered.response_body) == b"the answer"

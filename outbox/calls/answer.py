@@ -13,7 +13,7 @@ from typing import Final
 import h11
 import httpx
 
-from idem.outbox.calls.connection import Connection
+from idem.outbox.calls.connection import ProviderConnection
 from idem.outbox.domain.contract import Response
 from idem.outbox.values import clock
 
@@ -41,7 +41,7 @@ class BodyTooLong(Exception):
 
 
 @dataclass(slots=True)
-class Answer:
+class ProviderAnswer:
     """An answer as far as it has come. `plain`: nothing about it speaks against another call on its connection."""
 
     limit: int = BODY_LIMIT
@@ -77,7 +77,7 @@ class Answer:
         )
 
 
-async def read(connection: Connection, answer: Answer, ends: float) -> None:
+async def read(connection: ProviderConnection, answer: ProviderAnswer, ends: float) -> None:
     """Read the answer to its end, which must come before the boot time `ends`.
 
     Raises HeadTooLong, BodyTooLong, TimeoutError, httpx.ReadError (the connection broke) and httpx.RemoteProtocolError
@@ -94,7 +94,7 @@ async def read(connection: Connection, answer: Answer, ends: float) -> None:
         raise httpx.RemoteProtocolError("no answer of HTTP/1.1") from error
 
 
-async def _read_head(connection: Connection, answer: Answer) -> None:
+async def _read_head(connection: ProviderConnection, answer: ProviderAnswer) -> None:
     lines = 0
     while lines <= LINES:
         data = await connection.read(PIECE)
@@ -115,7 +115,7 @@ async def _read_head(connection: Connection, answer: Answer) -> None:
     raise HeadTooLong
 
 
-async def _read_body(connection: Connection, answer: Answer, ends: float) -> None:
+async def _read_body(connection: ProviderConnection, answer: ProviderAnswer, ends: float) -> None:
     http = connection.http
     while not isinstance(event := http.next_event(), h11.EndOfMessage):
         if isinstance(event, h11.Data):

@@ -1,7 +1,7 @@
 """One connection to a provider, by TCP or TLS, that carries one call at a time.
 
-That the first byte of a call left is a line here: `Connection.ask`. What comes before somebody has asked is never an
-answer: such a connection is not used.
+That the first byte of a call left is a line here: `ProviderConnection.ask`. What comes before somebody has asked is
+never an answer: such a connection is not used.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _ASKED: Final = {method: h11.Request(method=method, target="/", headers=[("Host"
 _NO_MORE: Final = h11.EndOfMessage()
 
 
-class Connection(asyncio.Protocol):
+class ProviderConnection(asyncio.Protocol):
     """Made by `connect`. Belongs to one event loop."""
 
     def __init__(self, origin: Origin) -> None:
@@ -149,13 +149,13 @@ class Connection(asyncio.Protocol):
         self._wake()
 
 
-async def connect(where: Origin, address: str, tls: ssl.SSLContext, seconds: float) -> Connection:
+async def connect(where: Origin, address: str, tls: ssl.SSLContext, seconds: float) -> ProviderConnection:
     """A new connection to this address, with the TLS name of the origin; so many seconds for TCP, and as many for TLS.
 
     Raises httpx.ConnectError, whose cause says why, and httpx.ConnectTimeout.
     """
     loop = asyncio.get_running_loop()
-    connection = Connection(where)
+    connection = ProviderConnection(where)
     secure = where.scheme == "https"
     try:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET

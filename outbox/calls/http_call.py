@@ -15,9 +15,9 @@ from typing import Final
 import httpx
 
 from idem.outbox.calls import replaced_httpx
-from idem.outbox.calls.answer import BODY_LIMIT, Answer, read
+from idem.outbox.calls.answer import BODY_LIMIT, ProviderAnswer, read
 from idem.outbox.calls.call_end import NEVER_OURS, CallEnd, Lost, MarkStart, NotSent, Start, last_check
-from idem.outbox.calls.connection import Connection
+from idem.outbox.calls.connection import ProviderConnection
 from idem.outbox.calls.kept_connections import KeptConnections
 from idem.outbox.calls.name_resolution import Addresses
 from idem.outbox.calls.request_head import Origin, head, on_the_wire, origin
@@ -56,7 +56,7 @@ async def call(
     began = clock.boottime()
     attempt = _Attempt(
         connections, origin(account), request, lines, contract, lease_ends - margin, start, mark_start, resolver, began,
-        ends=min(began + contract.deadline, lease_ends - margin), answer=Answer(body_limit),
+        ends=min(began + contract.deadline, lease_ends - margin), answer=ProviderAnswer(body_limit),
     )  # fmt: skip
     sound = False
     try:
@@ -88,8 +88,8 @@ class _Attempt:
     resolver: Addresses
     began: float
     ends: float
-    answer: Answer
-    connection: Connection | None = None
+    answer: ProviderAnswer
+    connection: ProviderConnection | None = None
     address: str | None = None
     released: bool = False
     """Whether the first byte may have left: set before it does, and never taken back."""
@@ -118,7 +118,7 @@ class _Attempt:
         connection.ask(self.request.method, on_the_wire(self.request, self.lines), self.ends - clock.boottime())
         await read(connection, self.answer, self.ends)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> ProviderConnection:
         address = await self._resolved()
         return await self.connections.connect(self.origin, address, self._share())
 

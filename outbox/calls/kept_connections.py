@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Final
 
-from idem.outbox.calls.connection import Connection, connect
+from idem.outbox.calls.connection import ProviderConnection, connect
 from idem.outbox.calls.request_head import Origin
 from idem.outbox.values import clock
 
@@ -28,11 +28,11 @@ class KeptConnections:
         tls.set_alpn_protocols(["http/1.1"])
         self.tls = tls
         self.keep = keep
-        self._waiting: list[Connection] = []
+        self._waiting: list[ProviderConnection] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def take(self, origin: Origin) -> Connection | None:
+    def take(self, origin: Origin) -> ProviderConnection | None:
         """The one that has waited the shortest. Ask whether it is `quiet` immediately before its first byte."""
         now = clock.boottime()
         while self._waiting:
@@ -42,11 +42,11 @@ class KeptConnections:
             found.close()
         return None
 
-    async def connect(self, origin: Origin, address: str, seconds: float) -> Connection:
+    async def connect(self, origin: Origin, address: str, seconds: float) -> ProviderConnection:
         """A new one. Raises httpx.ConnectError and httpx.ConnectTimeout."""
         return await connect(origin, address, self.tls, seconds)
 
-    def give_back(self, connection: Connection, headers: Mapping[str, str], *, sound: bool) -> None:
+    def give_back(self, connection: ProviderConnection, headers: Mapping[str, str], *, sound: bool) -> None:
         """Let it wait for another call, if its answer was `sound` and has ended where the next one can begin."""
         wait = _wait(headers, self.keep) if sound and not self._closed else 0.0
         now = clock.boottime()
@@ -79,7 +79,7 @@ class KeptConnections:
             self._sweep = asyncio.get_running_loop().call_later(first - now, self._close_old)
 
 
-def _fresh(connection: Connection, now: float) -> bool:
+def _fresh(connection: ProviderConnection, now: float) -> bool:
     return not connection.ended and now < connection.idle_until
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import httpcore
 import httpx
 
-from idem.outbox.calls.answer import Answer
+from idem.outbox.calls.answer import ProviderAnswer
 from idem.outbox.calls.request_head import Origin
 from idem.outbox.domain.contract import FrozenRequest
 
@@ -33,7 +33,7 @@ def replaced() -> bool:
 
 
 async def exchange(
-    answer: Answer,
+    answer: ProviderAnswer,
     where: Origin,
     address: str,
     request: FrozenRequest,

@@ -14,7 +14,7 @@ from fix_waiting import until
 
 from idem.outbox.calls import kept_connections
 from idem.outbox.calls.call_end import Lost, NotSent
-from idem.outbox.calls.connection import Connection
+from idem.outbox.calls.connection import ProviderConnection
 from idem.outbox.calls.kept_connections import KeptConnections
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import Contract, FrozenRequest, Response
@@ -234,15 +234,15 @@ async def test_a_server_that_closes_at_the_moment_of_the_first_byte_makes_the_ca
         await closing.wait()
         wire.reset()
 
-    ask = Connection.ask
+    ask = ProviderConnection.ask
 
-    def asks(self: Connection, *given: Any) -> None:
+    def asks(self: ProviderConnection, *given: Any) -> None:
         closing.set()
         ask(self, *given)
 
     server = await serve(handler)
     assert (await dial(server.origin, connections=kept)).complete
-    monkeypatch.setattr(Connection, "ask", asks)
+    monkeypatch.setattr(ProviderConnection, "ask", asks)
     result = await dial(server.origin, connections=kept)
     assert isinstance(result, Lost) and result.seen.started is True
     assert (server.connections, len(server.full)) == (1, 1)
@@ -272,12 +272,12 @@ async def test_a_lease_that_got_too_short_while_a_connection_was_made_again_is_g
     """Hazard 1: the check is made again after the new connection."""
     server = await serve(ends("closed"))
     assert (await dial(server.origin, connections=kept)).complete
-    monkeypatch.setattr(Connection, "quiet", property(lambda _: False))
+    monkeypatch.setattr(ProviderConnection, "quiet", property(lambda _: False))
     monkeypatch.setattr(kept_connections, "_fresh", lambda *_: True)
     ahead = [0.0]
     real, connect = clock.boottime, kept_connections.connect
 
-    async def slow(*given: Any) -> Connection:
+    async def slow(*given: Any) -> ProviderConnection:
         made = await connect(*given)
         ahead[0] = 59.0
         return made

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.calls.call_end import Lost
-from idem.outbox.calls.connection import Connection
+from idem.outbox.calls.connection import ProviderConnection
 from idem.outbox.calls.lane import Lane
 from idem.outbox.calls.tls_settings import ssl_context
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
@@ -79,7 +79,7 @@ async def test_r2_a_server_that_offers_http2_is_spoken_to_in_http1(dial: Any, se
 
 
 async def test_r2_a_connection_lets_one_request_through_before_its_answer(dial: Any, serve: Any) -> None:
-    asked: list[Connection] = []
+    asked: list[ProviderConnection] = []
 
     async def handler(wire: Any) -> None:
         await wire.request()
@@ -88,15 +88,15 @@ async def test_r2_a_connection_lets_one_request_through_before_its_answer(dial: 
         await wire.say(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
         await wire.reader.read()
 
-    ask = Connection.ask
+    ask = ProviderConnection.ask
 
-    def remembered(self: Connection, *given: Any) -> None:
+    def remembered(self: ProviderConnection, *given: Any) -> None:
         asked.append(self)
         ask(self, *given)
 
     server = await serve(handler)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Connection, "ask", remembered)
+        patched.setattr(ProviderConnection, "ask", remembered)
         ended = await dial(server.origin)
     assert isinstance(ended, Response) and ended.complete
     assert len(server.full) == 1
@@ -112,7 +112,7 @@ async def test_whatever_is_raised_after_the_request_began_is_lost(
         def raises(*args: object, cls: type[BaseException] = cls) -> Any:
             raise made(cls)
 
-        monkeypatch.setattr(Connection, at, raises)
+        monkeypatch.setattr(ProviderConnection, at, raises)
         ended = await dial(answering.origin)
         assert isinstance(ended, Lost), cls
         assert ended.seen.started is True, cls
@@ -144,7 +144,7 @@ def test_every_other_exception_is_ambiguous(cls: type[BaseException], where: str
             lane = Lane(HttpProvider(CONTRACT, {"main": account}), account, slots=1, margin=0.5, tls=CONTEXT)
             async with stopping(lane):
                 with pytest.MonkeyPatch.context() as patched:
-                    owner = "kept_connections" if where == "connect" else "connection.Connection"
+                    owner = "kept_connections" if where == "connect" else "connection.ProviderConnection"
                     patched.setattr(f"idem.outbox.calls.{owner}.{where}", raises)
                     return await lane.send("row", POST, lease_ends=clock.boottime() + 60, start=lambda: True)
 

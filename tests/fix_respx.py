@@ -1,8 +1,8 @@
 """Providers below httpx, without a socket: respx answers instead of httpcore's pool, for tests that are not about the
 wire.
 
-Above it everything is as in production: the lane, the stock client, the stock transport. calls/test_proof.py tests that
-such a call proves nothing about what was not sent.
+Above it everything is as in production: the lane, its gate, the last check. calls/test_proof.py tests that such a call
+proves nothing about what was not sent.
 """
 
 import inspect
@@ -36,8 +36,6 @@ def mocking() -> Iterator[Callable[[Answer], Mocked]]:
             made = Mocked(f"http://{address}")
 
             async def sent(request: httpx.Request) -> httpx.Response:
-                # Like httpcore before the first byte: this event runs the last check.
-                await request.extensions["trace"]("http11.send_request_headers.started", {"request": request})
                 made.requests.append(request)
                 said = answer(request)
                 return await said if inspect.isawaitable(said) else said

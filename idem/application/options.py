@@ -93,6 +93,7 @@ class ProviderOptions(TypedDict, total=False):
     accounts: Mapping[str, Table]
     account_check: Table | None
     connect_timeout: SecondsOrText
+    keep_alive: SecondsOrText
     deadline: SecondsOrText
     flight_limit: SecondsOrText
     pause_allowance: SecondsOrText

@@ -205,9 +205,10 @@ class Lane(LaneGate):
         unserved: bool = False,
     ) -> CallEnd:
         latest = lease_ends - self.margin - self.provider.contract.deadline
-        async with self.slot(latest, unserved=unserved) as refused:
-            if refused is not None:
-                return NotSent(refused, given_back=True)
+        refused = await self.enter(latest, unserved=unserved)
+        if refused is not None:
+            return NotSent(refused, given_back=True)
+        try:
             if self.provider.contract.traceparent:
                 request = tracing.traced(request)
             ended = await self._transport.exchange(
@@ -216,6 +217,8 @@ class Lane(LaneGate):
             # Here, because every call and every question passes: no reader has to think of it.
             asked = request.method == "GET"
             return self.provider.contract.own(ended, asked=asked) if isinstance(ended, Response) else ended
+        finally:
+            self.leave()
 
     def _classified(self, response: Response) -> tuple[Outcome, Seen]:
         try:

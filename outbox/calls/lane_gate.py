@@ -1,8 +1,6 @@
 """The gate of a lane in one process: how many calls may begin now, and how long to wait before asking again."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 from idem.outbox.calls.breaker import Breaker
@@ -62,33 +60,42 @@ class LaneGate:
         now = clock.boottime()
         return min(longest, max(0.05, self.breaker.wait(now), self.pacer.wait(now)))
 
-    @asynccontextmanager
-    async def slot(self, latest: float, *, unserved: bool = False) -> AsyncIterator[Seen | None]:
-        """A slot and a token for one call. Gives why the call may not begin; None: it may.
+    async def enter(self, latest: float, *, unserved: bool = False) -> Seen | None:
+        """A slot and a token for one call. Gives why the call may not begin; None: it may, and `leave` must follow.
 
         `latest`: the boot time after which the call could not begin any more. `unserved`: in a lane that is not served
         as well.
         """
         self._calls += 1
+        refused: Seen | None = None
+        if self.pacer.rate is None and not self._semaphore.locked():
+            # Most calls: there is a slot, and nothing to wait for, so that no timer is needed.
+            await self._semaphore.acquire()
+        else:
+            refused = await self._wait(latest)
+        if refused is None:
+            closed = CLOSED if self._closed else None if self.served or unserved else NOT_SERVED
+            if closed is None:
+                return None
+            self._semaphore.release()
+            refused = Seen(note=closed)
+        self._calls -= 1
+        return refused
+
+    def leave(self) -> None:
+        """The call has ended."""
+        self._semaphore.release()
+        self._calls -= 1
+
+    async def _wait(self, latest: float) -> Seen | None:
         try:
-            refused: Seen | None = None
-            try:
-                # A row that waits for its slot until its lease is too short is given back, not left waiting.
-                async with asyncio.timeout(max(0.0, latest - clock.boottime())):
-                    await self._pace(latest)
-                    await self._semaphore.acquire()
-            except (TimeoutError, asyncio.CancelledError) as error:
-                refused = Seen(error=type(error).__name__, note="given back: no slot was free")
-            if refused is not None:
-                yield refused
-                return
-            try:
-                closed = CLOSED if self._closed else None if self.served or unserved else NOT_SERVED
-                yield None if closed is None else Seen(note=closed)
-            finally:
-                self._semaphore.release()
-        finally:
-            self._calls -= 1
+            # A row that waits for its slot until its lease is too short is given back, not left waiting.
+            async with asyncio.timeout(max(0.0, latest - clock.boottime())):
+                await self._pace(latest)
+                await self._semaphore.acquire()
+        except (TimeoutError, asyncio.CancelledError) as error:
+            return Seen(error=type(error).__name__, note="given back: no slot was free")
+        return None
 
     async def _pace(self, latest: float) -> None:
         """Wait for the token of this call. Raises TimeoutError at once if that would be after `latest`."""

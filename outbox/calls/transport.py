@@ -4,19 +4,17 @@ The lane decides whether and when a call is made, and what it came to; a transpo
 the last check as late as it can.
 """
 
-import asyncio
 import ssl
-from contextlib import suppress
 from typing import Protocol
-
-import httpx
 
 from idem.outbox.calls.call_end import CallEnd, MarkStart, Start
 from idem.outbox.calls.function_transport import FunctionTransport
 from idem.outbox.calls.http_call import call
-from idem.outbox.calls.http_client import check_account, ssl_context, stock_client
+from idem.outbox.calls.kept_connections import KeptConnections
 from idem.outbox.calls.name_resolution import Resolver
-from idem.outbox.domain.contract import Account, FrozenRequest, Response
+from idem.outbox.calls.request_head import check_account
+from idem.outbox.calls.tls_settings import ssl_context
+from idem.outbox.domain.contract import Account, FrozenRequest
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.send import SendProvider
 
@@ -61,55 +59,32 @@ def transport(
 
 
 class HttpTransport:
-    """By HTTP: each slot owns its client."""
+    """By HTTP: calls follow each other on the connections of the lane."""
 
     endless = False
     left = 0
 
     def __init__(self, provider: Provider, margin: float, resolver: Resolver, tls: ssl.SSLContext) -> None:
-        self._provider = provider
+        self._contract = provider.contract
         self._margin = margin
         self._resolver = resolver
-        self._tls = tls
-        self._idle: list[httpx.AsyncClient] = []
-        self._closed = False
+        self._connections = KeptConnections(tls, provider.contract.keep_alive)
 
     async def exchange(
         self, account: Account, request: FrozenRequest, *, lease_ends: float, start: Start, mark_start: MarkStart | None
     ) -> CallEnd:
-        client = self._idle.pop() if self._idle else stock_client(self._tls, self._provider.contract)
-        sound = False
-        try:
-            ended = await call(
-                client,
-                account,
-                request,
-                contract=self._provider.contract,
-                lease_ends=lease_ends,
-                margin=self._margin,
-                start=start,
-                mark_start=mark_start,
-                resolver=self._resolver,
-            )
-            sound = isinstance(ended, Response) and ended.complete
-            return ended
-        finally:
-            # What a call that broke off has left in the client's pool of one connection is not known.
-            if sound and not self._closed:
-                # It keeps every Set-Cookie, though none is ever sent.
-                client.cookies.clear()
-                self._idle.append(client)
-            else:
-                await _discard(client)
+        return await call(
+            self._connections,
+            account,
+            request,
+            contract=self._contract,
+            lease_ends=lease_ends,
+            margin=self._margin,
+            start=start,
+            mark_start=mark_start,
+            resolver=self._resolver,
+        )
 
     async def close(self) -> None:
-        self._closed = True
         self._resolver.close()
-        while self._idle:
-            await _discard(self._idle.pop())
-
-
-async def _discard(client: httpx.AsyncClient) -> None:
-    # What the call came to is known by now, and must not get lost by cleaning up.
-    with suppress(Exception, asyncio.CancelledError):
-        await client.aclose()
+        self._connections.close()

@@ -43,9 +43,10 @@ DEFAULT = Contract("")
 """The defaults of a contract are written once, in `idem.outbox.domain.contract`."""
 
 OF_THE_CONTRACT: Final = (
-    "answers_carry", "connect_timeout", "deadline", "dedicated_account", "flight_limit", "late_effects", "limits",
-    "on_unsettleable", "pause_allowance", "pending_limit", "pending_schedule", "retention_max", "schedule",
-    "throttles_before_execution", "traceparent", "unlisted_4xx", "value_at_risk", "verified",
+    "answers_carry", "connect_timeout", "deadline", "dedicated_account", "flight_limit", "keep_alive",
+    "late_effects", "limits", "on_unsettleable", "pause_allowance", "pending_limit", "pending_schedule",
+    "retention_max", "schedule", "throttles_before_execution", "traceparent", "unlisted_4xx", "value_at_risk",
+    "verified",
 )  # fmt: skip
 """Settings that the contract has under the same name."""
 
@@ -107,6 +108,11 @@ class ProviderSettings(Section):
     """How the daemons ask, at their start, whose account their credentials are; default not at all."""
     connect_timeout: Duration = DEFAULT.connect_timeout
     """Seconds to establish a connection; default 5s. Nothing has been sent yet."""
+    keep_alive: Duration = DEFAULT.keep_alive
+    """Seconds for which a connection waits for the next call; default 1.5s. Keep it below the time after which the
+    provider, or what stands in front of it, closes an idle connection (2s at the shortest of the usual servers, often
+    5s, 60s or 75s): a call that meets that moment becomes unknown. 0: a new connection for each call. No connection is
+    used for more than 30s."""
     deadline: Duration = DEFAULT.deadline
     """Seconds for the whole call; default 20s. Make it longer than the provider's slow answers."""
     flight_limit: Duration = DEFAULT.flight_limit

@@ -17,8 +17,8 @@ from idem.outbox.providers.send import SendProvider
 MAIN: Final = "main"
 HTTP_ONLY: Final = (
     "account_check", "answers_carry", "cancel_by_key", "connect_timeout", "dedicated_account", "deployment_tag",
-    "encoding", "errors", "headers", "list", "object", "object_types", "outcome", "throttles_before_execution",
-    "unlisted_4xx", "webhook",
+    "encoding", "errors", "headers", "keep_alive", "list", "object", "object_types", "outcome",
+    "throttles_before_execution", "unlisted_4xx", "webhook",
 )  # fmt: skip
 """What a function says by what it returns, or does itself."""
 

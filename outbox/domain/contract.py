@@ -90,6 +90,7 @@ class EventRule:
 class Contract:
     """What one provider promises. `events`: signed events name our key, so that one can settle an unknown row.
 
+    `keep_alive`: how long a connection may wait for its next call; 0: each call has a connection of its own.
     `answers`: it has statuses that are called `answer`, of an object which exists and is not at its end. `order`: the
     ways to settle, best first; empty: what follows from `replay`. `late_effects`: after a 5xx of its own it may still
     carry the request out, so that an absence never settles alone. `listed`: all objects of a time can be listed.
@@ -105,6 +106,7 @@ class Contract:
     key: KeyRule = field(default_factory=KeyRule)
     lookup: LookupRule = field(default_factory=LookupRule)
     connect_timeout: float = 5.0
+    keep_alive: float = 1.5
     deadline: float = 20.0
     flight_limit: float = 120.0
     pause_allowance: float = 900.0

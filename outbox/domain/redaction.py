@@ -53,7 +53,7 @@ def quoted(seen: Seen, response: Response, outcome: Outcome, account: Account) -
         case Refused() | Ambiguous() | NotExecuted(why="request" | "config"):
             pass
         case _:
-            return replace(seen, message=None)
+            return seen if seen.message is None else replace(seen, message=None)
     secrets = [word for value in account.credentials.values() for word in (value, value.split(" ")[-1])]
     message = None if seen.message is None else kept(seen.message.encode("utf-8", "replace"), secrets)
     return replace(seen, message=message, body=kept(response.body, secrets))

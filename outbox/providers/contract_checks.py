@@ -57,6 +57,8 @@ def _times(contract: Contract, lease: float, margin: float) -> Iterator[Finding]
     for name in ("connect_timeout", "deadline", "flight_limit", "retry_after_cap", "pending_limit"):
         if getattr(contract, name) <= 0:
             yield error(name, "it must be more than 0", "Give a duration such as 20s")
+    if contract.keep_alive < 0:
+        yield error("keep_alive", "it is less than 0", "Give a duration such as 1.5s, or 0 for no connection twice")
     if contract.deadline >= lease:
         yield error(
             "deadline",

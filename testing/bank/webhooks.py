@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from idem.outbox.calls.http_client import ssl_context
+from idem.outbox.calls.tls_settings import ssl_context
 from idem.testing.bank.answers import encoded
 from idem.testing.bank.records import Changed, Payment, Record, Voided, WebhookSent
 from idem.testing.bank.settings import BankAccount, BankApi, WebhookOrder

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from idem.outbox.calls.http_client import ssl_context
+from idem.outbox.calls.tls_settings import ssl_context
 
 READ: Final = 65536
 LARGEST_HEAD: Final = 256 * 1024

@@ -9,7 +9,7 @@ from typing import Final, Self, TypeAlias
 
 import httpx
 
-from idem.outbox.calls.http_client import ssl_context
+from idem.outbox.calls.tls_settings import ssl_context
 from idem.outbox.values.background_loop import BackgroundLoop
 from idem.testing.bank.faults import AnswerFault
 from idem.testing.bank.server import Server

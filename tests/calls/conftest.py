@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx
 import pytest
 from fix_respx import Answer, Mocked, mocking
 
 from idem.outbox.calls.http_call import call
-from idem.outbox.calls.http_client import ssl_context, stock_client
+from idem.outbox.calls.kept_connections import KeptConnections
 from idem.outbox.calls.name_resolution import Resolver
+from idem.outbox.calls.tls_settings import ssl_context
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.values import clock
@@ -197,9 +197,12 @@ def raising(error: BaseException | type[BaseException]) -> Callable[..., Any]:
 
 @pytest.fixture
 async def dial() -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    """`await dial(origin, request, **what_differs)`: a call with a stock client and a lease of a minute."""
+    """`await dial(origin, request, **what_differs)`: a call on a connection of its own, with a lease of a minute.
+
+    `connections`: what keeps them, where calls are to follow each other on one.
+    """
     resolver = Resolver()
-    clients: list[httpx.AsyncClient] = []
+    kept: list[KeptConnections] = []
 
     async def make(
         origin: str,
@@ -208,22 +211,24 @@ async def dial() -> AsyncIterator[Callable[..., Awaitable[Any]]]:
         contract: Contract = CONTRACT,
         credentials: dict[str, str] | None = None,
         account: Account | None = None,
-        client: httpx.AsyncClient | None = None,
+        connections: KeptConnections | None = None,
         lease: float = 60.0,
         tls: ssl.SSLContext | None = None,
         **more: Any,
     ) -> Any:
-        if client is None:
-            client = stock_client(tls or CONTEXT, contract)
-        clients.append(client)
+        if connections is None:
+            connections = KeptConnections(tls or CONTEXT, contract.keep_alive)
+        kept.append(connections)
         given = {"margin": 0.5, "start": lambda: True, "mark_start": None, "resolver": resolver, **more}
         if account is None:
             account = Account("main", origin, credentials or {"Authorization": "Bearer sk_secret"})
-        return await call(client, account, request, contract=contract, lease_ends=clock.boottime() + lease, **given)
+        return await call(
+            connections, account, request, contract=contract, lease_ends=clock.boottime() + lease, **given
+        )
 
     yield make
-    for client in clients:
-        await client.aclose()
+    for connections in kept:
+        connections.close()
     resolver.close()
 
 

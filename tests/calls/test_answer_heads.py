@@ -9,9 +9,8 @@ from typing import Any
 import h11
 import pytest
 
+from idem.outbox.calls.answer import LINES, PIECE
 from idem.outbox.calls.call_end import Lost
-from idem.outbox.calls.http_client import ssl_context, stock_client
-from idem.outbox.calls.response_head import LINES, PIECE, HeadStream
 from idem.outbox.domain.contract import Contract, Response
 
 SLOW = Contract("bank", connect_timeout=5.0, deadline=60.0)
@@ -118,14 +117,13 @@ async def test_the_same_holds_under_tls(
 ) -> None:
     """The bound is on what TLS has decrypted, and the body behind a head is read as it comes."""
     sizes: list[int] = []
-    read = HeadStream.read
+    receive_data = h11.Connection.receive_data
 
-    async def counted(self: Any, max_bytes: int, timeout: float | None = None) -> bytes:
-        got = await read(self, max_bytes, timeout)
-        sizes.append(len(got))
-        return got
+    def counted(self: Any, data: bytes) -> None:
+        sizes.append(len(data))
+        receive_data(self, data)
 
-    monkeypatch.setattr(HeadStream, "read", counted)
+    monkeypatch.setattr(h11.Connection, "receive_data", counted)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(certificate)
     trusting = ssl.create_default_context(cafile=str(certificate))
@@ -135,9 +133,3 @@ async def test_the_same_holds_under_tls(
     assert isinstance(found, Lost) and found.seen.error == "HeadTooLong"
     assert max(sizes) <= PIECE
     assert steps[0] <= LINES + PIECE // 2
-
-
-async def test_the_client_of_a_slot_has_the_bound() -> None:
-    """By private attributes of httpx: a release without them reads heads without a bound."""
-    async with stock_client(ssl_context(), SLOW) as client:
-        assert type(client._transport._pool._network_backend).__module__ == "idem.outbox.calls.response_head"  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ import pytest
 from fix_respx import Mocked
 
 from idem.errors import ConfigError
-from idem.outbox.calls.http_client import check_account, head
+from idem.outbox.calls.request_head import check_account, head
 from idem.outbox.config import load
 from idem.outbox.domain.contract import Account, FrozenRequest, ProviderRequest
 from idem.outbox.domain.provider import Provider

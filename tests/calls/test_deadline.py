@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -11,7 +10,8 @@ from fix_waiting import until
 
 from idem.outbox.calls.call_end import Lost, NotSent
 from idem.outbox.calls.http_call import call
-from idem.outbox.calls.http_client import ssl_context, stock_client
+from idem.outbox.calls.kept_connections import KeptConnections
+from idem.outbox.calls.tls_settings import ssl_context
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
 from idem.outbox.values import clock
 
@@ -98,7 +98,7 @@ async def test_a_call_cancelled_in_its_body_keeps_the_status(dial: Any, serve: A
     assert isinstance(result, Response) and (result.status, result.complete) == (200, False)
 
 
-async def test_a_call_cancelled_before_it_reached_httpx_is_given_back(dial: Any) -> None:
+async def test_a_call_cancelled_before_its_name_was_known_is_given_back(dial: Any) -> None:
     task = asyncio.create_task(dial("http://api.test", resolver=Resolving(str, seconds=30)))
     await asyncio.sleep(0.05)
     task.cancel()
@@ -109,17 +109,16 @@ async def test_a_call_cancelled_before_it_reached_httpx_is_given_back(dial: Any)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_the_end_of_the_process_is_passed_on(error: type[BaseException]) -> None:
     async def main() -> None:
-        async with aclosing(stock_client(ssl_context(), CONTRACT)) as client:
-            await call(
-                client,
-                Account("main", "http://api.test"),
-                FrozenRequest("POST", "/", {}, b""),
-                contract=CONTRACT,
-                lease_ends=clock.boottime() + 60,
-                margin=0.5,
-                start=lambda: True,
-                resolver=Resolving(raising(error)),
-            )
+        await call(
+            KeptConnections(ssl_context(), 1.0),
+            Account("main", "http://api.test"),
+            FrozenRequest("POST", "/", {}, b""),
+            contract=CONTRACT,
+            lease_ends=clock.boottime() + 60,
+            margin=0.5,
+            start=lambda: True,
+            resolver=Resolving(raising(error)),
+        )
 
     with pytest.raises(error):
         asyncio.run(main())

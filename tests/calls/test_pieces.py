@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from idem.outbox.calls import http_call
+from idem.outbox.calls import answer
 from idem.outbox.domain.contract import Contract, Response
 
 SLOW = Contract("bank", connect_timeout=5.0, deadline=60.0)
@@ -74,14 +74,14 @@ async def test_others_have_their_turn_between_the_pieces(dial: Any, serve: Any) 
     """All that the network has brought is handed out in one turn otherwise, 64 kB of it."""
     turns = [(await answered(dial, serve, chunks(number, b"1")))[1] for number in (2000, 4000, 8000)]
     for number, taken in zip((2000, 4000, 8000), turns, strict=True):
-        assert taken >= number // http_call.IN_A_TURN
+        assert taken >= number // answer.IN_A_TURN
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [20_000, 40_000, 80_000])
 async def test_an_answer_in_more_pieces_is_given_up_and_says_nothing(dial: Any, serve: Any, number: int) -> None:
     found, _ = await answered(dial, serve, chunks(number, b"12"))
-    assert (found.status, found.complete, len(found.body)) == (201, False, 2 * (http_call.PIECES + 1))
+    assert (found.status, found.complete, len(found.body)) == (201, False, 2 * (answer.PIECES + 1))
 
 
 @pytest.mark.timeout(120)

@@ -4,15 +4,14 @@ import re
 import ssl
 from typing import Any
 
-import httpx
 import pytest
 from calls.conftest import Resolving, answers, does, raising
 from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.errors import ConfigError
-from idem.outbox.calls.http_client import check_account, head, origin, outgoing
 from idem.outbox.calls.name_resolution import Resolver
+from idem.outbox.calls.request_head import check_account, head, on_the_wire, origin
 from idem.outbox.domain.contract import Account, FrozenRequest
 
 ACCOUNT = Account("main", "https://api.test", {"Authorization": "Bearer sk_secret"})
@@ -45,22 +44,17 @@ async def test_the_request_is_the_frozen_one_byte_for_byte(dial: Any, answering:
             b"Authorization: Bearer sk_secret",
             b"User-Agent: idem",
             b"Accept-Encoding: identity",
-            b"Connection: close",
         ]
     )
     assert rest[-2:] == [b"", b'{"amount": 100}']
 
 
 async def test_no_cookie_of_one_row_gets_into_the_next(dial: Any, serve: Any) -> None:
-    from idem.outbox.calls.http_client import ssl_context, stock_client
-    from idem.outbox.domain.contract import Contract
-
     sets_cookies = does(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n")
 
     server = await serve(sets_cookies)
-    client = stock_client(ssl_context(), Contract("bank"))
     for _ in range(2):
-        await dial(server.origin, client=client)
+        await dial(server.origin)
     assert b"ookie" not in server.full[1]
 
 
@@ -120,7 +114,7 @@ def test_whatever_is_accepted_can_be_sent(name: str, value: str) -> None:
 
 def test_what_idem_sets_itself_may_be_frozen_with_the_same_value() -> None:
     lines = head(ACCOUNT, post({"Content-Length": "2", "accept-encoding": "identity", "User-Agent": "shop/1"}))
-    assert [name for name, _ in lines] == ["Host", "User-Agent", "Authorization", "Accept-Encoding", "Connection"]
+    assert [name for name, _ in lines] == ["Host", "User-Agent", "Authorization", "Accept-Encoding", "Content-Length"]
 
 
 @pytest.mark.parametrize(
@@ -151,19 +145,34 @@ def test_a_credential_with_a_typographic_sign_names_its_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "address", "host", "sni"),
+    ("where", "host", "port", "authority"),
     [
-        ("https://api.test", "192.0.2.1", "api.test", "api.test"),
-        ("https://api.test:8443", "2001:db8::1", "api.test:8443", "api.test"),
-        ("https://bücher.test", "192.0.2.1", "xn--bcher-kva.test", "xn--bcher-kva.test"),
-        ("https://[2001:db8::1]:8443", "2001:db8::1", "[2001:db8::1]:8443", None),
-        ("http://192.0.2.1", "192.0.2.1", "192.0.2.1", None),
+        ("https://api.test", "api.test", 443, "api.test"),
+        ("https://api.test:8443", "api.test", 8443, "api.test:8443"),
+        ("https://bücher.test", "xn--bcher-kva.test", 443, "xn--bcher-kva.test"),
+        ("https://[2001:db8::1]:8443", "2001:db8::1", 8443, "[2001:db8::1]:8443"),
+        ("http://192.0.2.1", "192.0.2.1", 80, "192.0.2.1"),
     ],
 )
-def test_host_and_tls_name_for_every_form_of_origin(where: str, address: str, host: str, sni: str | None) -> None:
+def test_host_and_tls_name_for_every_form_of_origin(where: str, host: str, port: int, authority: str) -> None:
     account = Account("main", where)
-    built = outgoing(account, post(), address, connect_timeout=1, deadline=2, trace=None)
-    assert isinstance(built, httpx.Request) and built.url.raw_host.decode() == address
-    assert built.headers["host"] == host
-    assert built.extensions.get("sni_hostname") == sni
-    assert origin(account).port == built.url.port
+    known = origin(account)
+    assert (known.host, known.port) == (host, port)
+    assert b"\r\nHost: %s\r\n" % authority.encode() in on_the_wire(post(), head(account, post())).replace(
+        b"HTTP/1.1\r\n", b"\r\n\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "length"),
+    [("POST", b"{}", "2"), ("POST", b"", "0"), ("PUT", b"", "0"), ("DELETE", b"", None), ("DELETE", b"{}", "2"),
+     ("GET", b"", None)],
+)  # fmt: skip
+def test_the_length_is_said_of_every_body_and_of_none_where_one_is_expected(
+    method: str, body: bytes, length: str | None
+) -> None:
+    assert dict(head(ACCOUNT, FrozenRequest(method, "/", {}, body))).get("Content-Length") == length
+
+
+def test_a_connection_that_is_not_kept_is_said_to_be_closed() -> None:
+    assert ("Connection", "close") in head(ACCOUNT, post(), keep=False)

@@ -1,23 +1,19 @@
 """Who may sign a provider's certificate: the public authorities, or those that an account or SSL_CERT_FILE names."""
 
 import ast
-import datetime
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from fix_certificates import certificate, pem, with_key
 from fix_server import serving
 from fix_source import trees
 from fix_waiting import stopping
 
 from idem.errors import ConfigError
-from idem.outbox.calls.http_client import ssl_context
 from idem.outbox.calls.lane import Lane
+from idem.outbox.calls.tls_settings import ssl_context
 from idem.outbox.config import explain, load
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.values import clock
@@ -37,46 +33,13 @@ params = { type = "object" }
 """
 
 
-def certificate(
-    name: str, signer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None
-) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """A certificate and its key: an authority's own, or one that `signer` has signed for localhost."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    by, by_key = (subject, key) if signer is None else (signer[0].subject, signer[1])
-    today = datetime.datetime.now(datetime.UTC)
-    built = (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(by).public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(today - datetime.timedelta(days=1)).not_valid_after(today + datetime.timedelta(days=30))
-        .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by_key.public_key()), critical=False)
-    )  # fmt: skip
-    if signer is None:
-        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
-        built = built.add_extension(usage, critical=True)
-    else:
-        built = built.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        built = built.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    return built.sign(by_key, hashes.SHA256()), key
-
-
-def pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
 @pytest.fixture
 async def port(tmp_path: Path) -> AsyncIterator[int]:
     """A provider behind a certificate that only `own.pem` has signed; its answers are payments."""
     own = certificate("an authority of the bank's own")
-    leaf, key = certificate("localhost", own)
     tmp_path.joinpath("own.pem").write_bytes(pem(own[0]))
     tmp_path.joinpath("other.pem").write_bytes(pem(certificate("another authority")[0]))
-    tmp_path.joinpath("leaf.pem").write_bytes(
-        pem(leaf)
-        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    tmp_path.joinpath("leaf.pem").write_bytes(with_key(*certificate("localhost", own)))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "leaf.pem")
 

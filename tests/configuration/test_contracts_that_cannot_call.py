@@ -6,7 +6,7 @@ from typing import Any
 import fix_schemes as sign
 import pytest
 
-from idem.outbox.calls.http_client import check_account
+from idem.outbox.calls.request_head import check_account
 from idem.outbox.config import explain, load
 from idem.outbox.domain.contract import Account, Response
 from idem.outbox.providers import response

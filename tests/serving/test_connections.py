@@ -20,9 +20,14 @@ from fix_serving import served as serving
 from fix_spine import Spine
 from serving.apps import ok, said
 
-from idem.outbox.calls.http_client import ssl_context, stock_client
+from idem.outbox.calls.http_call import call
+from idem.outbox.calls.kept_connections import KeptConnections
+from idem.outbox.calls.name_resolution import Resolver
+from idem.outbox.calls.tls_settings import ssl_context
+from idem.outbox.domain.contract import Account, FrozenRequest, Response
 from idem.outbox.http_server import connections
 from idem.outbox.http_server.side_server import Health, SideServer
+from idem.outbox.values import clock
 from idem.testing.bank.server import Server
 
 
@@ -62,10 +67,21 @@ async def test_no_socket_waits_for_an_acknowledgement_before_it_sends(spine: Spi
         await look(scope)
         await ok(scope, receive, send)
 
-    async with served(app) as port, stock_client(ssl_context(), contract) as client:
+    kept = KeptConnections(ssl_context(), 60.0)
+    async with served(app) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", bank.port)
         await asyncio.sleep(0.1)
-        assert (await client.get(f"http://127.0.0.1:{port}/x")).status_code == 200
+        answer = await call(
+            kept,
+            Account("main", f"http://127.0.0.1:{port}"),
+            FrozenRequest("GET", "/x", {}, b""),
+            contract=contract,
+            lease_ends=clock.boottime() + 60,
+            margin=1,
+            start=lambda: True,
+            resolver=Resolver(),
+        )
+        assert isinstance(answer, Response) and answer.status == 200
         writer.close()
     await bank.stop()
     assert seen and not any(seen)

@@ -14,7 +14,7 @@ from fix_sql import engine_of
 from sqlalchemy import text
 
 from idem.errors import BodyInvalid, ConfigError, KeyInvalid, Unrenderable
-from idem.outbox.calls import http_call
+from idem.outbox.calls import request_head
 from idem.outbox.domain.contract import ProviderRequest
 
 REFERENCES: list[Any] = [
@@ -118,4 +118,4 @@ async def test_what_could_never_be_sent_is_refused_at_accept(spine: Spine, heade
     with pytest.raises(Unrenderable):
         frozen = provider.freeze(request, "00000000-0000-0000-0000-000000000000")
         with pytest.raises(ConfigError):  # what shows that it could not have been sent
-            http_call.head(provider.accounts["keyed"], frozen)
+            request_head.head(provider.accounts["keyed"], frozen)

@@ -30,7 +30,7 @@ READS = {
     "cli/group/metrics_folder.py": "the age of a folder of metrics whose supervisor was killed",
     "cli/recover.py": "a time that is shown, made of the database's seconds",
     "cli/status.py": "shown beside what is shown",
-    "outbox/calls/http_client.py": "a signature's time, which the provider compares with its own clock",
+    "outbox/calls/request_head.py": "a signature's time, which the provider compares with its own clock",
     "outbox/config/consistency.py": "the day, for a warning about facts that were checked long ago",
     "outbox/domain/provider.py": "a question of a test, or of a program without a database",
     "outbox/providers/errors.py": "a Retry-After with a date, from a provider that sends no Date; it is capped",

@@ -48,9 +48,9 @@ class KeptConnections:
 
     def give_back(self, connection: ProviderConnection, headers: Mapping[str, str], *, sound: bool) -> None:
         """Let it wait for another call, if its answer was `sound` and has ended where the next one can begin."""
-        wait = _wait(headers, self.keep) if sound and not self._closed else 0.0
         now = clock.boottime()
-        if wait <= 0 or now - connection.opened > OLDEST or not connection.release():
+        wait = min(_wait(headers, self.keep), connection.opened + OLDEST - now)
+        if not sound or self._closed or wait <= 0 or not connection.release():
             connection.close()
             return
         connection.idle_until = now + wait

@@ -366,7 +366,7 @@ def succeeded(rows: list[UUID]) -> Values:
     every = len(rows)
     return {
         "ids": rows, "tokens": [TOKEN] * every, "attempts": [1] * every, "statuses": [201] * every,
-        "references": [f"pay_{row.hex}" for row in rows], "words": [None] * every, "details": ["{}"] * every,
+        "references": [f"pay_{row.hex}" for row in rows], "words": ["paid"] * every, "details": ["{}"] * every,
         "results": ["{}"] * every, "answers": [201] * every, "headers": ["{}"] * every, "bodies": [b"{}"] * every,
         "lives": [3600.0] * every,
     }  # fmt: skip

@@ -124,11 +124,11 @@ async def test_a_claim_and_the_settling_of_a_hundred_are_one_round_trip_each(
     trips_to_settle: int,
 ) -> None:  # fmt: skip
     """The commonest end has a statement of its own, and every other kind the gate's."""
-    fill(db_url, acceptor, 100 + WARM)
+    fill(db_url, acceptor, 100 + len(outcomes) * WARM)
     async with database.connection() as connection:
-        for _ in range(WARM):
+        for n in range(len(outcomes) * WARM):
             (one,) = await claimed(connection, 1)
-            await results.settle(connection, [report(one, outcomes[-1], known)])
+            await results.settle(connection, [report(one, outcomes[n % len(outcomes)], known)])
         with traced(connection) as trips:
             batch = await claimed(connection, 100)
             assert len(batch) == 100

@@ -13,7 +13,7 @@ branch_labels = None
 depends_on = None
 
 HERE = Path(__file__).parent
-TABLES = ("values", "installation", "intents", "outbox", "history", "webhooks", "tenants", "handlers")
+TABLES = ("values", "installation", "intents", "outbox", "rows", "history", "webhooks", "tenants", "handlers")
 GUARDS = ("guards", "steps", "outbox_guards", "order", "history_guards", "lanes", "answers")
 ACCEPT = ("keys", "accept", "approval", "inline", "json", "producers")
 LAST = ("durable", "inventory", "rights")

@@ -17,7 +17,7 @@ CREATE TABLE idem.outbox (
     imported_sent_at    timestamptz,
     -- Of a call that was taken over without its request: what is known of it is the key, or the reference alone. What is
     -- frozen for it was rendered here, and shows nothing of what was sent.
-    imported_as         text        COLLATE "C" CHECK (imported_as IN ('key', 'reference')),
+    imported_as         text        COLLATE "C",
     quiet_after         timestamptz,
     redrive_at          timestamptz,
     doubted_since       timestamptz,
@@ -72,45 +72,7 @@ CREATE TABLE idem.outbox (
     ordering_group      text        COLLATE "C",
     ordering_key        text        COLLATE "C",
     traceparent         text,
-    step_name           text        COLLATE "C",  -- of a flow, as its intent's plan has it; NULL: one call alone
-    CONSTRAINT outbox_status_is_known
-        CHECK (status IN ('approval', 'unfrozen', 'waiting', 'pending', 'claimed', 'unknown', 'awaiting', 'held')),
-    CONSTRAINT approval_is_known CHECK (approval IN ('undecided', 'wanted', 'wanted_of_another', 'given')),
-    -- Whatever writes it: what is not approved waits in no queue from which it is sent.
-    CONSTRAINT unapproved_row_is_not_queued
-        CHECK (CASE approval WHEN 'undecided' THEN status NOT IN ('approval', 'pending', 'claimed')
-                             WHEN 'wanted' THEN status IN ('approval', 'unknown', 'awaiting', 'held')
-                             WHEN 'wanted_of_another' THEN status IN ('approval', 'unknown', 'awaiting', 'held')
-                             ELSE status <> 'approval' END),
-    CONSTRAINT inline_rows_need_no_approval CHECK (NOT inline OR approval IS NULL),
-    CONSTRAINT claimed_row_has_claim CHECK (status <> 'claimed' OR claim_token IS NOT NULL),
-    CONSTRAINT claim_is_whole
-        CHECK ((claim_token IS NULL) = (claimed_by IS NULL)
-           AND (claim_token IS NULL) = (claimed_at IS NULL)
-           AND (claim_token IS NULL) = (claimed_until IS NULL)),
-    CONSTRAINT claim_only_where_it_may_be CHECK (claim_token IS NULL OR status IN ('claimed', 'unknown', 'awaiting')),
-    CONSTRAINT inline_rows_are_not_queued CHECK (NOT inline OR status NOT IN ('approval', 'pending', 'waiting', 'unfrozen')),
-    CONSTRAINT queued_row_was_never_sent
-        CHECK (first_sent_at IS NULL OR status IN ('claimed', 'unknown', 'awaiting')),
-    CONSTRAINT redrive_waits_in_held CHECK (redrive_at IS NULL OR status = 'held'),
-    CONSTRAINT waiting_row_has_order CHECK (status <> 'waiting' OR ordering_key IS NOT NULL),
-    CONSTRAINT order_is_whole
-        CHECK ((ordering_key IS NULL) = (ordering_group IS NULL)
-           AND (ordering_number IS NULL AND NOT refusal_holds OR ordering_key IS NOT NULL)),
-    CONSTRAINT counters_do_not_go_below_zero
-        CHECK (least(attempt, lookups, absences, failures, redrives, sweeps, replay_window) >= 0),
-    CONSTRAINT burned_key_is_not_queued
-        CHECK (NOT key_burned OR status IN ('approval', 'unfrozen', 'waiting', 'unknown', 'awaiting', 'held')),
-    CONSTRAINT cancelled_key_is_burned CHECK (key_burned OR NOT cancel_sent),
-    CONSTRAINT step_of_a_flow_has_a_name
-        CHECK (CASE WHEN step_name IS NULL THEN step = 1 ELSE step >= 1 AND NOT inline END),
-    CONSTRAINT row_times_are_in_range CHECK (
-        greatest(available_at, start_before, status_since, claimed_at, claimed_until, started_at, first_sent_at,
-                 imported_sent_at, quiet_after, redrive_at, doubted_since, denied_sent_at, scheduled_at)
-            < timestamptz '10000-01-01 00:00+00'
-        AND least(available_at, start_before, status_since, claimed_at, claimed_until, started_at, first_sent_at,
-                  imported_sent_at, quiet_after, redrive_at, doubted_since, denied_sent_at, scheduled_at)
-            >= timestamptz '0001-01-02 00:00+00')
+    step_name           text        COLLATE "C"  -- of a flow, as its intent's plan has it; NULL: one call alone
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX one_open_row_an_intent ON idem.outbox (intent_id);

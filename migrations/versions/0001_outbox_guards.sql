@@ -2,28 +2,35 @@
 -- Here and for keys and intents: what looks at an UPDATE does so AFTER it. A row that a trigger looks at before is fetched
 -- and locked once more for each UPDATE. `UPDATE OF` names what a statement must set for the trigger to look at all.
 
-CREATE TRIGGER outbox_row_begins_as_listed BEFORE INSERT ON idem.outbox FOR EACH ROW
-    WHEN (NEW.status NOT IN ('approval', 'pending', 'waiting', 'unfrozen', 'claimed')
-              AND NOT (NEW.status = 'held' AND NEW.step > 1)
-          OR NEW.status = 'unfrozen' AND NEW.ordering_key IS NOT NULL AND NEW.ordering_number IS NULL
-          OR (NEW.status = 'claimed') <> NEW.inline)
-    EXECUTE FUNCTION idem.refuse('an outbox row begins pending, waiting, unfrozen or approval, claimed if it is inline, held '
-                                 'if it is a later step');
-CREATE TRIGGER outbox_row_begins_unsent BEFORE INSERT ON idem.outbox FOR EACH ROW
-    WHEN (NEW.generation <> 1 OR NEW.attempt <> CASE WHEN NEW.inline THEN 1 ELSE 0 END
-          OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent
-          OR NEW.approval = 'given')
-    EXECUTE FUNCTION idem.refuse('an outbox row begins with nothing sent');
-CREATE TRIGGER local_row_is_inline BEFORE INSERT ON idem.outbox FOR EACH ROW
-    WHEN (NEW.provider = 'local' AND NOT NEW.inline AND (NEW.step_name IS NULL OR NEW.status NOT IN ('approval', 'held', 'unfrozen', 'waiting')))
-    EXECUTE FUNCTION idem.refuse('an operation without a provider is completed by its caller: no worker may find it');
-
--- Whose row a new one is, and that its intent is open: no second call is queued for what has its end.
+-- How a row begins, and that its intent is open: no second call is queued for what has its end. One function, because
+-- PostgreSQL parses the WHEN of a trigger again in each statement, and an accept is a statement of one row.
+-- It finds whose row it is.
 -- By the key first: accept writes intent and row in one statement, the row before the intent; both after the key.
-CREATE FUNCTION idem.require_open_intent() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION idem.begin_row() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     state  text;
+    wrong  text := CASE
+        WHEN NEW.status NOT IN ('approval', 'pending', 'waiting', 'unfrozen', 'claimed')
+             AND NOT (NEW.status = 'held' AND NEW.step > 1)
+          OR NEW.status = 'unfrozen' AND NEW.ordering_key IS NOT NULL AND NEW.ordering_number IS NULL
+          OR (NEW.status = 'claimed') <> NEW.inline
+            THEN 'an outbox row begins pending, waiting, unfrozen or approval, claimed if it is inline, held if it is a '
+                 'later step'
+        WHEN NEW.generation <> 1 OR NEW.attempt <> CASE WHEN NEW.inline THEN 1 ELSE 0 END
+          OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent
+          OR NEW.approval = 'given'
+            THEN 'an outbox row begins with nothing sent'
+        WHEN NEW.provider = 'local' AND NOT NEW.inline
+             AND (NEW.step_name IS NULL OR NEW.status NOT IN ('approval', 'held', 'unfrozen', 'waiting'))
+            THEN 'an operation without a provider is completed by its caller: no worker may find it' END;
 BEGIN
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation',
+            MESSAGE = 'idem refuses this INSERT of outbox',
+            DETAIL  = wrong,
+            HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
+    END IF;
     SELECT k.tenant_id, k.state INTO NEW.tenant_id, state
       FROM idem.idempotency_keys k WHERE k.intent_id = NEW.intent_id LIMIT 1;
     IF NOT FOUND THEN
@@ -45,8 +52,8 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER outbox_row_is_of_an_open_intent BEFORE INSERT ON idem.outbox FOR EACH ROW
-    EXECUTE FUNCTION idem.require_open_intent();
+CREATE TRIGGER outbox_row_begins_as_listed BEFORE INSERT ON idem.outbox FOR EACH ROW
+    EXECUTE FUNCTION idem.begin_row();
 
 -- A row at rest that was never rendered goes back to be rendered; an inline row is taken up again by its caller alone.
 -- A follower waits before it is rendered: what may be rendered is next.

@@ -165,6 +165,11 @@ FOREIGN = [
 RULES = """
 SELECT conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid
  WHERE t.relnamespace = 'idem'::regnamespace AND c.contype IN ('c', 'u', 'p', 'f') AND t.relname <> 'alembic_version'
+   AND pg_get_constraintdef(c.oid) NOT LIKE 'CHECK (idem.check_%%'
+UNION
+-- The rules of the hot tables are in one function each.
+SELECT r.name[1] FROM pg_proc p CROSS JOIN LATERAL regexp_matches(p.prosrc, $$THEN '(\w+)'$$, 'g') AS r (name)
+ WHERE p.pronamespace = 'idem'::regnamespace AND p.proname IN ('check_intent', 'check_key', 'check_row')
 UNION
 SELECT i.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid
  WHERE t.relnamespace = 'idem'::regnamespace AND x.indisunique AND t.relname <> 'alembic_version'

@@ -3,15 +3,13 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from idem.outbox.api import openapi, responses
 from idem.outbox.api.client_wait import ClientGone
@@ -23,8 +21,9 @@ from idem.outbox.database.notify import Nudge
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.problem_catalogue import PROBLEMS
-from idem.outbox.http_server import descriptors, problems
+from idem.outbox.http_server import descriptors, problems, routing
 from idem.outbox.http_server.problems import JSON, ProblemError
+from idem.outbox.http_server.routing import Endpoint, Route, Routes
 from idem.outbox.http_server.side_server import metrics_page
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants.authentication import Callers
@@ -34,8 +33,6 @@ from idem.outbox.values import canonical
 from idem.outbox.values.json_bytes import encoded
 
 INTENTS: Final = re.compile(r"/v1/intents/([^/]+)")
-
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Api:
@@ -54,7 +51,7 @@ class Api:
         settings: ApiSettings,
         *,
         nudge: Nudge | None = None,
-        more: Sequence[BaseRoute] = (),
+        more: Sequence[Route] = (),
         reserved: int = 0,
     ) -> None:
         self._store = Store(database, settings.timeout)
@@ -68,7 +65,7 @@ class Api:
         self._service = service = Service(
             catalogue, settings, self._store, callers, self._limits, self._waiters, under_way, nudge
         )
-        self.app = application(
+        self.app = Routes(
             [
                 route("/v1/intents", GET=service.list),
                 route("/v1/intents/{operation}", "/v1/intents/{intent}", POST=service.ask, GET=service.show,
@@ -112,16 +109,6 @@ class Api:
         return Response(self._document, media_type=JSON)
 
 
-def application(
-    routes: Sequence[BaseRoute], unrouted: Callable[[Request, Exception], Awaitable[Response]]
-) -> Starlette:
-    """These routes as an application; `unrouted` answers what none of them knows."""
-    app = Starlette(routes=routes, exception_handlers={HTTPException: unrouted})
-    # A path with another slash is another path: a redirected POST would lose its body.
-    app.router.redirect_slashes = False
-    return app
-
-
 def route(path: str, /, *alias: str, **methods: Endpoint) -> Route:
     """A route whose every answer is counted and whose every error is a problem; `methods` by their names.
 
@@ -152,11 +139,10 @@ def route(path: str, /, *alias: str, **methods: Endpoint) -> Route:
         telemetry.http_answer(labels[method], method, response.status_code, time.perf_counter() - began)
         return response
 
-    return Route(path, endpoint, methods=list(methods))
+    return routing.route(path, endpoint, *methods)
 
 
-async def _unrouted(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+async def _unrouted(request: Request, error: HTTPException) -> Response:
     code = "method_not_allowed" if error.status_code == 405 else "not_found"
     telemetry.refused_request(code)
     headers = dict(error.headers or {})

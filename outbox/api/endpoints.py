@@ -77,8 +77,11 @@ class Service:
         if operation is None or operation.kind != "provider":
             # Inline and local operations are their application's own: no worker could make their call.
             gone = ProblemError("not_found", "No operation has this name.")
-        async with self._asking.said(request, caller, name, gone) as said:
+        said = await self._asking.read(request, caller, name, gone)
+        try:
             decided, fingerprint = await self._decided(request, caller, name, said)
+        finally:
+            await said.forget()
         self._count(caller, name, said.key, decided)
         await self._sweep(caller.tenant, decided)
         status, waited, seconds = decided, None, reading.wait(request, self.settings.wait_cap)
@@ -175,7 +178,10 @@ class Service:
         return Response(encoded(done), media_type=JSON)
 
     async def _caller(self, request: Request) -> Caller:
-        caller = await self.store.guarded(self.callers.caller(request.headers.getlist("authorization")))
+        authorization = request.headers.getlist("authorization")
+        caller = self.callers.remembered(authorization)
+        if caller is None:
+            caller = await self.store.guarded(self.callers.caller(authorization))
         if caller is None:
             raise ProblemError(
                 "unauthorized", "Send a valid token: `Authorization: Bearer …`.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from idem.outbox.domain import keys
 from idem.outbox.http_server import body_memory
 from idem.outbox.http_server.problems import ProblemError
+from idem.outbox.http_server.whole_requests import WHOLE_BODY
 from idem.outbox.providers import tracing
 from idem.outbox.values import canonical
 from idem.outbox.values.errors import BodyInvalid, KeyInvalid
@@ -111,6 +112,12 @@ async def body(
     ProblemError: `body_too_large`, `late` when it takes longer than `seconds`, and what `held` raises. Raises
     ClientDisconnect if its client went away.
     """
+    whole: bytes | None = request.scope.get("state", {}).get(WHOLE_BODY)
+    if whole is not None and len(whole) <= limit:
+        if held is not None:
+            held.add(len(whole))
+            held.complete()
+        return whole
     allowed = limit
     said = request.headers.get("content-length", "")
     if said.isascii() and said.isdigit() and int(said[:20]) > READ_AWAY:

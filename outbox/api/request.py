@@ -1,7 +1,7 @@
 """Reads a client's request and checks it against its operation, before any decision."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -41,6 +41,14 @@ class RawRequest:
     key: str
     body: bytes = b""
     refused: ProblemError | None = None
+    turn: AsyncExitStack | None = None
+    """The tenant's turn for a large body, which lasts until the body is forgotten."""
+
+    async def forget(self) -> None:
+        """Keep the body no longer: who waits for an end afterwards needs it no more."""
+        self.body = b""
+        if self.turn is not None:
+            await self.turn.aclose()
 
 
 @dataclass(eq=False, repr=False)
@@ -55,15 +63,12 @@ class RequestReader:
         self._large = KeyedLock()
         self._turns = Turns(limit=TIME_LIMIT, patience=TIME_LIMIT)
 
-    @asynccontextmanager
-    async def said(
-        self, request: Request, caller: Caller, name: str, gone: ProblemError | None
-    ) -> AsyncIterator[RawRequest]:
-        """Read the key and the body of a request to the operation of this name. Raises ProblemError.
+    async def read(self, request: Request, caller: Caller, name: str, gone: ProblemError | None) -> RawRequest:
+        """Read the key and the body of a request to the operation of this name; to be forgotten. Raises ProblemError.
 
         The present configuration applies to new keys only, so that a known key keeps its answer. `gone`: the problem
         for a new key where there is no such operation. For a known key idem reads a body of any size that was ever
-        allowed: one at a time for each tenant, until the block ends.
+        allowed: one at a time for each tenant, until it is forgotten.
         """
         refused = gone or _problem(lambda: reading.check_media_type(request))
         try:
@@ -75,23 +80,23 @@ class RequestReader:
         ))  # fmt: skip
         if said.refused is not None and not await self.store.knows(caller.tenant, name, said.key):
             raise said.refused
-        async with AsyncExitStack() as turn:
 
-            async def more() -> int:
-                most = self.settings.max_body
-                if said.refused is None:
-                    if not await self.store.knows(caller.tenant, name, said.key):
-                        return most
-                    said.refused = reading.too_large(most)
-                await turn.enter_async_context(self._large.holding(caller.tenant))
-                return MAX_BYTES
+        async def more() -> int:
+            most = self.settings.max_body
+            if said.refused is None:
+                if not await self.store.knows(caller.tenant, name, said.key):
+                    return most
+                said.refused = reading.too_large(most)
+            said.turn = AsyncExitStack()
+            await said.turn.enter_async_context(self._large.holding(caller.tenant))
+            return MAX_BYTES
 
-            try:
-                said.body = await self._body(request, more)
-                yield said
-            finally:
-                # Who waits for an end afterwards needs it no more.
-                said.body = b""
+        try:
+            said.body = await self._body(request, more)
+        except BaseException:
+            await said.forget()
+            raise
+        return said
 
     async def prepared(self, request: Request, caller: Caller, operation: OperationSpec, said: RawRequest) -> Prepared:
         """All that can be said about a request without the database. Raises ProblemError."""

@@ -18,7 +18,7 @@ from idem.outbox.accept.status import STATUS, columns
 from idem.outbox.api.answers import unserved
 from idem.outbox.database import caller_errors, installation
 from idem.outbox.database.outage import Outage, OutageQuestion
-from idem.outbox.database.pool import AWAY, REFUSED, Database, met_away, records, time_limited
+from idem.outbox.database.pool import AWAY, REFUSED, Database, met_away, records
 from idem.outbox.domain.decisions import Decision, Limited
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.http_server.problems import PAUSED_RETRY_AFTER, ProblemError
@@ -64,13 +64,18 @@ class Store:
         if question is None:
             give_back()
             raise unavailable()
-        task = asyncio.create_task(time_limited(self._bound, self._with_connection(work)))
-        self._running.add(task)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Found] = loop.create_future()
         # With the work, whose client may go before it ends. That the database is away is known before a place is free.
-        task.add_done_callback(lambda done: self._forget(done, question))
-        task.add_done_callback(lambda _: give_back())
+        answer.add_done_callback(lambda done: self._forget(done, question))
+        answer.add_done_callback(lambda _: give_back())
+        task = loop.create_task(self._with_connection(work))
+        self._running.add(task)
+        # psycopg takes seconds of its own to end on a silent line: nobody waits for that.
+        bound = loop.call_later(self._bound, _give_up, task, answer, self._bound)
+        task.add_done_callback(lambda done: self._ended(done, answer, bound))
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(answer)
         except UNAVAILABLE as error:
             raise unavailable() from error
         except InsufficientPrivilege as error:
@@ -154,12 +159,27 @@ class Store:
         async with self._database.connection() as connection:
             return await work(connection)
 
-    def _forget(self, task: asyncio.Task[Any], question: OutageQuestion) -> None:
-        # By the work and not by who waited for it, who may have gone.
+    def _ended(self, task: asyncio.Task[Found], answer: asyncio.Future[Found], bound: asyncio.TimerHandle) -> None:
         self._running.discard(task)
-        self._outage.asked(question, away=None if task.cancelled() else met_away(task.exception()))
-        if not task.cancelled():
-            task.exception()  # whoever waited has it, or has gone
+        bound.cancel()
+        error = None if task.cancelled() else task.exception()
+        if answer.done():
+            return  # given up before
+        if task.cancelled():
+            answer.cancel()
+        elif error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(task.result())
+
+    def _forget(self, answer: asyncio.Future[Any], question: OutageQuestion) -> None:
+        # By the work and not by who waited for it, who may have gone: reading its error here is enough then.
+        self._outage.asked(question, away=None if answer.cancelled() else met_away(answer.exception()))
+
+
+def _give_up(task: asyncio.Task[Any], answer: asyncio.Future[Any], seconds: float) -> None:
+    answer.set_exception(TimeoutError(f"the database has not answered for {seconds:.0f} seconds"))
+    task.cancel()
 
 
 def _nothing() -> None:

@@ -7,6 +7,7 @@ whose disk has stopped. Its kernel goes on acknowledging, so neither keepalives 
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import threading
 import time
@@ -39,6 +40,8 @@ class BoundedConnection(AsyncConnection[Any]):
     silence: float = SILENCE
     served_by: int | None = None
     """The server's process, as it has said itself. A pooler names another one when a session begins."""
+    heard_at: float = float("-inf")
+    """When the server last answered, by `time.monotonic`."""
     _bound: float | None = None
     _timer: asyncio.TimerHandle | None = None
     _late: list[float]
@@ -59,7 +62,9 @@ class BoundedConnection(AsyncConnection[Any]):
         self._late = late
         self._timer = timer = self._cut_in(min(self.silence, self._bound or self.silence), late)
         try:
-            return await super().wait(*args, **kwargs)
+            answer = await super().wait(*args, **kwargs)
+            self.heard_at = time.monotonic()
+            return answer
         except psycopg.Error as error:
             if late:
                 raise DatabaseAway(silent(late[0])) from error
@@ -71,6 +76,10 @@ class BoundedConnection(AsyncConnection[Any]):
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+
+    def answered_within(self, seconds: float) -> bool:
+        """Whether the server answered so recently, and has said nothing unasked since: its last word is such a one."""
+        return time.monotonic() - self.heard_at < seconds and not _readable(self.fileno())
 
     def hasten(self, seconds: float) -> None:
         """From now on no wait lasts longer than so many seconds; the one that is under way neither."""
@@ -172,6 +181,12 @@ class _SilenceWatch:
 
 
 _watch = _SilenceWatch()
+
+
+def _readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def silent(seconds: float) -> str:

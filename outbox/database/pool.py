@@ -68,6 +68,10 @@ class Hook(Protocol):
     async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None: ...
 
 
+FRESH: Final = 1.0
+"""Seconds since its last answer for which a connection is taken without asking the server whether it is there: a busy
+pool asks once a second and not once a statement. One that fell silent meanwhile is cut after `Timeouts.silence`."""
+
 LAST_WORDS: Final = 10.0
 """Seconds that one wait for the database may last in a process that ends."""
 
@@ -148,6 +152,8 @@ class Database:
             raise
 
     async def _check(self, connection: BoundedConnection) -> None:
+        if connection.answered_within(FRESH):
+            return
         # A silent one must not use up the caller's time: the next one may be new.
         with connection.bounded(self.timeouts.connect / 2):
             await AsyncConnectionPool.check_connection(connection)
@@ -155,23 +161,27 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection for a few statements. Raises one of `AWAY` within `timeouts.connect` seconds."""
-        given = False
+        connection = await self._given()
         try:
-            async with self._pool.connection() as connection:
-                given = True
-                try:
-                    yield connection
-                except psycopg.Error as error:
-                    lost = away(error, closed=connection.closed)
-                    if lost is None:
-                        raise
-                    # The next one may reach the server that takes writes, or a session that may.
-                    await connection.close()
-                    if lost is error:
-                        raise
-                    raise lost from error
+            yield connection
+        except psycopg.Error as error:
+            lost = away(error, closed=connection.closed)
+            if lost is None:
+                raise
+            # The next one may reach the server that takes writes, or a session that may.
+            await connection.close()
+            if lost is error:
+                raise
+            raise lost from error
+        finally:
+            # One that is not idle is in a state that nobody asked for: the pool closes it, or rolls it back.
+            await self._pool.putconn(connection)
+
+    async def _given(self) -> BoundedConnection:
+        try:
+            return await self._pool.getconn()
         except PoolTimeout as late:
-            if given or self._refused is None:
+            if self._refused is None:
                 raise
             # The pool says only that it has none; what refused one says why.
             raise PoolTimeout(one_line(self._refused)) from late

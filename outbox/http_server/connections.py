@@ -15,9 +15,11 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from idem.outbox.http_server import whole_requests
 from idem.outbox.http_server.framing import Wire
 from idem.outbox.http_server.slices import SLICE, STEP, Slices, has_blanks, is_light
 from idem.outbox.http_server.transport import LingeringTransport
+from idem.outbox.http_server.whole_requests import WholeCycle, WholeRequest
 from idem.outbox.observe import telemetry
 
 KEEP_ALIVE: Final = 75
@@ -133,6 +135,7 @@ class Connection(H11Protocol):
         self.conn = Wire()
         self._all = connections
         self._waiting = bytearray()
+        self._early = bytearray()
         self._refused = False
         self._head: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -154,6 +157,7 @@ class Connection(H11Protocol):
         self._all.gone(self)
         self.transport.lost()
         self._waiting.clear()
+        self._early.clear()
         super().connection_lost(exc)
         for timer in (self._head, self._unread, self.timeout_keep_alive_task):
             if timer is not None:
@@ -162,6 +166,10 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.lingers:
             self.transport.drop(len(data))
+        elif not self.quiet and isinstance(self.cycle, WholeCycle):
+            # Of the next request: its turn comes after this one.
+            self._early += data
+            self.flow.pause_reading()
         elif self._waiting:
             self._waiting += data
         elif self.conn.plain or is_light(data, head=self.quiet):
@@ -187,8 +195,30 @@ class Connection(H11Protocol):
         return False
 
     def _parse(self, data: bytes) -> None:
-        super().data_received(data)
+        whole = whole_requests.read(data) if self.quiet and self.conn.fresh else None
+        if whole is None:
+            super().data_received(data)
+        else:
+            self._begin(whole)
         self._check()
+
+    def _begin(self, request: WholeRequest) -> None:
+        """Answer a request that is here whole, as uvicorn begins one of h11's."""
+        self._unset_keepalive_if_required()
+        common = {
+            "type": "http", "asgi": {"version": self.asgi_version, "spec_version": "2.3"}, "http_version": "1.1",
+            "server": self.server, "client": self.client, "scheme": self.scheme, "root_path": "",
+            "state": self.app_state.copy(),
+        }  # fmt: skip
+        self.cycle = WholeCycle(
+            request, scope=whole_requests.scope(request, common), conn=self.conn, transport=self.transport,
+            flow=self.flow, logger=self.logger, access_logger=self.access_logger, access_log=self.access_log,
+            default_headers=self.server_state.default_headers, message_event=asyncio.Event(),
+            on_response=self.on_response_complete,
+        )  # fmt: skip
+        task = self.loop.create_task(self.cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def _comes_more(self) -> bool:
         return (self._refused or self.conn.unread) and not self.ended.is_set()
@@ -209,6 +239,9 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         self._all.idle(self)
         super().on_response_complete()
+        if self._early and not self.transport.is_closing():
+            early, self._early = bytes(self._early), bytearray()
+            self.data_received(early)
         self._check()
         if self.ended.is_set() and (self.quiet or self.conn.unread):
             self.transport.close()  # a second request that was cut short never comes

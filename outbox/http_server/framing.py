@@ -36,6 +36,11 @@ class Wire(h11.Connection):
         self._body = 0
 
     @property
+    def fresh(self) -> bool:
+        """No request has begun: what comes next is the first byte of one."""
+        return self.their_state is h11.IDLE and self.our_state is h11.IDLE and not self.trailing_data[0]
+
+    @property
     def plain(self) -> bool:
         """What comes next is the rest of a body whose length was said: it costs nothing to read."""
         return self.their_state is h11.SEND_BODY and not self._chunked

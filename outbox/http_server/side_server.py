@@ -2,16 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent import futures
 from typing import Final
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from idem.outbox.http_server.problems import JSON
+from idem.outbox.http_server.routing import Endpoint, Routes, not_found, route
 from idem.outbox.http_server.serving import listen, serve_on
 from idem.outbox.observe import daemon_events, metrics
 from idem.outbox.values.background_loop import BackgroundLoop
@@ -49,15 +48,15 @@ class SideServer:
     """
 
     def __init__(self, host: str, port: int, health: Health | None = None, *, name: str = "metrics") -> None:
-        routes = [Route("/metrics", metrics_page)]
+        routes = [route("/metrics", metrics_page, "GET")]
         if health is not None:
-            routes.append(Route("/healthz", _said(lambda: {"alive": health.alive})))
-            routes.append(Route("/readyz", _said(lambda: {"ready": health.alive and not health.draining})))
+            routes.append(route("/healthz", _said(lambda: {"alive": health.alive}), "GET"))
+            routes.append(route("/readyz", _said(lambda: {"ready": health.alive and not health.draining}), "GET"))
         self._socket = listen(host, port)
         self.host, self.port = self._socket.getsockname()[:2]
         self._stop = asyncio.Event()
         self._loop = BackgroundLoop("beside")
-        app = Starlette(routes=routes)
+        app = Routes(routes, not_found)
         self._serving = self._loop.send(serve_on(self._socket, app, self._stop, name=name, most=CONNECTIONS))
 
     def close(self) -> None:
@@ -78,7 +77,7 @@ async def metrics_page(_: Request) -> Response:
     return Response(text, headers={"Content-Type": media_type, "Cache-Control": "no-store"})
 
 
-def _said(what: Callable[[], dict[str, bool]]) -> Callable[[Request], Awaitable[Response]]:
+def _said(what: Callable[[], dict[str, bool]]) -> Endpoint:
     async def endpoint(_: Request) -> Response:
         said = what()
         return Response(encoded(said), 200 if all(said.values()) else 503, media_type=JSON)

@@ -5,8 +5,11 @@ tenant and no id. The line of a change of state is `transition` (`after_commit.m
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 from uuid import UUID
+
+from prometheus_client import Counter, Histogram
 
 from idem.outbox.domain import decisions
 from idem.outbox.domain.states import KeyState, OutboxStatus
@@ -42,7 +45,7 @@ def accepted(
 ) -> None:
     """Count what accept decided, after its commit. Without `counts` the database has counted it for the sweeper."""
     if counts:
-        metrics.ACCEPTS.labels(operation, _decided(decision)).inc()
+        _accepts(operation, _decided(decision)).inc()
     match decision:
         case decisions.Accepted(intent_id=intent, status=status):
             to = (None, KeyState.IN_PROGRESS, None, status)
@@ -61,6 +64,17 @@ def _decided(decision: decisions.Decision | decisions.Limited) -> str:
     return "awaiting" if waits else DECISIONS[type(decision)]
 
 
+# To find a series by its labels costs more than to count in it.
+@cache
+def _accepts(operation: str, decision: str) -> Counter:
+    return metrics.ACCEPTS.labels(operation, decision)
+
+
+@cache
+def _http(route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+    return metrics.HTTP_ANSWERS.labels(route, method, str(status)), metrics.HTTP_SECONDS.labels(route, method)
+
+
 def refused_request(code: str) -> None:
     """A request answered with a problem; `code` is one of `idem.outbox.domain.problem_catalogue`."""
     metrics.REFUSED.labels(code).inc()
@@ -69,8 +83,9 @@ def refused_request(code: str) -> None:
 def http_answer(route: str, method: str, status: int, seconds: float) -> None:
     """An answer. `route` is the template, never the path: a path without a route has no template and is not shown."""
     method = method if method in METHODS else "other"
-    metrics.HTTP_ANSWERS.labels(route, method, str(status)).inc()
-    metrics.HTTP_SECONDS.labels(route, method).observe(seconds)
+    answers, times = _http(route, method, status)
+    answers.inc()
+    times.observe(seconds)
 
 
 def suspicious_key(kind: str) -> None:

@@ -35,19 +35,22 @@ class Callers:
         self._asked: dict[bytes, asyncio.Future[Caller | None]] = {}
         self._asking: asyncio.Task[None] | None = None
 
+    def remembered(self, authorization: list[str]) -> Caller | None:
+        """The caller of a request, if its token was found good not longer than `cache` seconds ago."""
+        digest = _digest(authorization)
+        return None if digest is None else self._remembered(digest, time.monotonic())
+
     async def caller(self, authorization: list[str]) -> Caller | None:
         """The caller of a request, by its `Authorization` headers; None: no valid caller.
 
         Raises what an unreachable database raises (`idem.outbox.database.pool.AWAY`), and only if it had to be asked.
         """
-        found = BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
-        if found is None:
+        digest = _digest(authorization)
+        if digest is None:
             return None
-        digest = tokens.digest(found[1])
         now = time.monotonic()
-        if (good := self._good.get(digest)) is not None and now < good[0]:
-            self._good.move_to_end(digest)
-            return good[1]
+        if (good := self._remembered(digest, now)) is not None:
+            return good
         if now < self._wrong.get(digest, now):
             return None
         answer = self._asked.get(digest)
@@ -57,6 +60,13 @@ class Callers:
             self._asking = asyncio.create_task(self._ask())
         # A client that goes away takes the answer from nobody else.
         return await asyncio.shield(answer)
+
+    def _remembered(self, digest: bytes, now: float) -> Caller | None:
+        good = self._good.get(digest)
+        if good is None or now >= good[0]:
+            return None
+        self._good.move_to_end(digest)
+        return good[1]
 
     async def _ask(self) -> None:
         while self._asked:
@@ -92,3 +102,8 @@ class Callers:
         for known in (self._good, self._wrong):
             while len(known) > REMEMBERED:
                 known.popitem(last=False)
+
+
+def _digest(authorization: list[str]) -> bytes | None:
+    found = BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
+    return None if found is None else tokens.digest(found[1])

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 RETRY_AFTER: Final = 1.0
@@ -56,20 +57,24 @@ class Shares:
     async def acquire(self, tenant: str, seconds: float) -> Callable[[], None]:
         """Wait for a slot; returns the function that releases it, to be called once. Raises TimeoutError after
         `seconds`."""
-        share = self._shares.setdefault(tenant, _Share(asyncio.Semaphore(self.most)))
+        share = self._shares.get(tenant)
+        if share is None:
+            share = self._shares[tenant] = _Share(asyncio.Semaphore(self.most))
         share.wanted += 1
         try:
-            async with asyncio.timeout(seconds):
-                await share.free.acquire()
+            if share.free.locked():
+                async with asyncio.timeout(seconds):
+                    await share.free.acquire()
+            else:
+                await share.free.acquire()  # at once
         except BaseException:
             self._leave(tenant, share)
             raise
+        return partial(self._give_back, tenant, share)
 
-        def give_back() -> None:
-            share.free.release()
-            self._leave(tenant, share)
-
-        return give_back
+    def _give_back(self, tenant: str, share: _Share) -> None:
+        share.free.release()
+        self._leave(tenant, share)
 
     def _leave(self, tenant: str, share: _Share) -> None:
         share.wanted -= 1

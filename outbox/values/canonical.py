@@ -27,6 +27,8 @@ MAX_DIGITS: Final = 1000
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 BRACKETS: Final = re.compile(r"[\[\]{}]")
 
+PLAIN: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
 TOO_BIG: Final = "a whole number outside ±9007199254740991 (2^53-1) is not exact everywhere: send it as a string"
 
 
@@ -83,11 +85,24 @@ def check(value: Any, *, depth: int = MAX_DEPTH) -> None:
 def canonical(value: Any) -> bytes:
     """The canonical bytes of a JSON value (JCS, RFC 8785). Raises BodyInvalid where it has none."""
     try:
-        return rfc8785.dumps(value)
+        return PLAIN.encode(value).encode() if _is_plain(value) else rfc8785.dumps(value)
     except RecursionError:
         raise BodyInvalid("nested too deep for a canonical form") from None
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise BodyInvalid(f"there is no canonical form: {error}") from None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether json.dumps, which is written in C, gives the canonical form too: names in ASCII have one order, and only
+    floats are spelled in another way."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return True
+    if kind is int:
+        return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
+    if kind is list:
+        return all(map(_is_plain, value))
+    return kind is dict and all(type(n) is str and n.isascii() for n in value) and all(map(_is_plain, value.values()))
 
 
 def _inspect(value: Any, path: tuple[str | int, ...], depth: int) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from idem.outbox.api.app import application as served
 from idem.outbox.api.responses import response
 from idem.outbox.config.http_settings import EndpointSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.http_server.body_memory import BodyMemory, Reservation, full
 from idem.outbox.http_server.problems import ProblemError
+from idem.outbox.http_server.routing import Routes
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.reconciler.webhooks import endpoint
 from idem.reconciler.webhooks.check_queue import checked
@@ -109,7 +109,7 @@ class Mounted:
     async def _answer(self, scope: Any, messages: list[Any]) -> list[Any]:
         if self._app is None:
             routes = endpoint.routes(await self.opened(), self.catalogue, self.settings, prefix="")
-            self._app = served(routes, endpoint.unrouted)
+            self._app = Routes(routes, endpoint.unrouted)
         parts: list[Any] = []
         left = iter(messages)
 

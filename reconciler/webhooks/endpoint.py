@@ -10,13 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from idem.outbox.api import app as http
 from idem.outbox.api import reading
 from idem.outbox.api.app import alive, route
 from idem.outbox.api.responses import response
@@ -27,6 +24,7 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.webhook import WebhookReply
 from idem.outbox.http_server.body_memory import BodyMemory, Reservation
 from idem.outbox.http_server.problems import JSON, ProblemError
+from idem.outbox.http_server.routing import Route, Routes
 from idem.outbox.observe import telemetry
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.values.errors import WebhookRefused
@@ -57,9 +55,9 @@ def routes(
     ]
 
 
-def application(database: Database, catalogue: Catalogue, settings: EndpointSettings) -> Starlette:
+def application(database: Database, catalogue: Catalogue, settings: EndpointSettings) -> Routes:
     """The routes as an application of their own, with `/healthz`."""
-    return http.application([*routes(database, catalogue, settings), route("/healthz", GET=alive)], unrouted)
+    return Routes([*routes(database, catalogue, settings), route("/healthz", GET=alive)], unrouted)
 
 
 class _EndpointContext:
@@ -122,9 +120,8 @@ def _problem(error: WebhookRefused) -> ProblemError:
     return ProblemError(CODES.get(error.reason, "webhook_unverified"), reading.sentence(error), retry_after=later)
 
 
-async def unrouted(_: Request, error: Exception) -> Response:
+async def unrouted(_: Request, error: HTTPException) -> Response:
     """The answer to a request to any other address."""
-    assert isinstance(error, HTTPException)
     code = "method_not_allowed" if error.status_code == 405 else "not_found"
     problem = ProblemError(code, "Send events by POST to /webhooks/{provider}.", headers=error.headers).answer()
     return response(problem)

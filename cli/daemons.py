@@ -19,8 +19,11 @@ from idem.cli.base.options import Json, examples, group
 from idem.cli.base.output import as_json, say, table
 
 if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
     from idem.outbox.config import Configuration
     from idem.outbox.database.address import Address
+    from idem.outbox.database.bounded import BoundedConnection
     from idem.outbox.database.pool import Database, Timeouts
     from idem.outbox.domain.catalogue import Catalogue
     from idem.outbox.worker.worker import Worker
@@ -109,7 +112,7 @@ def run_daemon(
     descriptors.raise_limit()
     telemetry.set_up(json=options.log == "json", level=options.log_level)
 
-    asyncio.run(check_start(options.config, found, address, name, options.wait))
+    asyncio.run(check_start(found, address, name, options.wait))
     beside = None
     if port is not None:
         from idem.outbox.http_server.side_server import SideServer
@@ -146,24 +149,41 @@ async def connected(
         await database.close()
 
 
-async def check_start(config: Path | None, found: Configuration, address: Address, name: str, wait: float) -> None:
+async def check_start(found: Configuration, address: Address, name: str, wait: float) -> None:
     """Make the start checks of a daemon until they pass, for at most `wait` seconds, and print where it will write.
 
     Raises ConfigError if idem cannot work on the database, or if it belongs to another environment, OperatorRefused for
     a wrong schema version. Logs a warning if the connection is not encrypted.
     """
-    from idem.outbox.database import encryption
+    from idem.outbox.database import encryption, session
     from idem.outbox.observe import daemon_events
 
-    async def checks() -> None:
-        async with opening.connected(config) as connection:
-            if (reader := encryption.readable(connection)) is not None:
-                daemon_events.not_encrypted(name, reader)
-        await asyncio.to_thread(db.require_schema, config)
-        async with opening.connected(config) as connection:
-            await opening.announce(connection, found.settings.environment)
+    async def checks(connection: BoundedConnection) -> None:
+        await session.make_ours(connection, address, f"idem {name}", opening.timeouts(found))
+        await opening.unhindered(connection)
+        if (reader := encryption.readable(connection)) is not None:
+            daemon_events.not_encrypted(name, reader)
+        await require_schema(connection)
+        await opening.announce(connection, found.settings.environment)
 
     await start_checks.ready(address, name, wait, checks)
+
+
+VERSIONED = "SELECT to_regclass('idem.alembic_version') IS NOT NULL"
+REVISION = "SELECT v.version_num::text FROM idem.alembic_version v"
+
+
+async def require_schema(connection: AsyncConnection[Any]) -> None:
+    """Raises OperatorRefused unless the schema has the revision that this program needs."""
+    from idem.migrations.revision import HEAD
+    from idem.outbox.database.pool import is_true
+
+    revision = None
+    if await is_true(connection, VERSIONED, {}):
+        row = await (await connection.execute(REVISION)).fetchone()
+        revision = None if row is None else row[0]
+    if revision != HEAD:
+        raise db.other_revision(revision, HEAD)
 
 
 def worker_of(config: Path | None, database: Database, catalogue: Catalogue, found: Configuration) -> Worker:

@@ -7,6 +7,7 @@ whose disk has stopped. Its kernel goes on acknowledging, so neither keepalives 
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import threading
 import time
@@ -39,6 +40,7 @@ class BoundedConnection(AsyncConnection[Any]):
     silence: float = SILENCE
     served_by: int | None = None
     """The server's process, as it has said itself. A pooler names another one when a session begins."""
+    _heard: float = float("-inf")
     _bound: float | None = None
     _timer: asyncio.TimerHandle | None = None
     _late: list[float]
@@ -59,7 +61,9 @@ class BoundedConnection(AsyncConnection[Any]):
         self._late = late
         self._timer = timer = self._cut_in(min(self.silence, self._bound or self.silence), late)
         try:
-            return await super().wait(*args, **kwargs)
+            answered = await super().wait(*args, **kwargs)
+            self._heard = time.monotonic()
+            return answered
         except psycopg.Error as error:
             if late:
                 raise DatabaseAway(silent(late[0])) from error
@@ -71,6 +75,16 @@ class BoundedConnection(AsyncConnection[Any]):
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+
+    def has_answered(self, within: float) -> bool:
+        """Whether it has answered in the last so many seconds, and the server has sent nothing since: one that ends a
+        session says so, or closes the line.
+        """
+        if self.closed or time.monotonic() - self._heard > within:
+            return False
+        line = select.poll()
+        line.register(self.fileno(), select.POLLIN)
+        return not line.poll(0)
 
     def hasten(self, seconds: float) -> None:
         """From now on no wait lasts longer than so many seconds; the one that is under way neither."""

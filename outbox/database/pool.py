@@ -68,6 +68,10 @@ class Hook(Protocol):
     async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None: ...
 
 
+PROVEN: Final = 2.0
+"""Seconds for which an answer shows that a connection lives, if nothing has come on it since. After them it is asked
+before it is used, which costs a round trip. A line that goes silent within them is given up after `silence`."""
+
 LAST_WORDS: Final = 10.0
 """Seconds that one wait for the database may last in a process that ends."""
 
@@ -148,6 +152,8 @@ class Database:
             raise
 
     async def _check(self, connection: BoundedConnection) -> None:
+        if connection.has_answered(PROVEN):
+            return
         # A silent one must not use up the caller's time: the next one may be new.
         with connection.bounded(self.timeouts.connect / 2):
             await AsyncConnectionPool.check_connection(connection)

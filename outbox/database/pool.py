@@ -68,7 +68,7 @@ class Hook(Protocol):
     async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None: ...
 
 
-PROVEN: Final = 2.0
+PROVEN: Final = 5.0
 """Seconds for which an answer shows that a connection lives, if nothing has come on it since. After them it is asked
 before it is used, which costs a round trip. A line that goes silent within them is given up after `silence`."""
 

@@ -41,13 +41,28 @@ SIZE: Final = 4
 """Most connections of a daemon, without those that listen."""
 
 
-@worker.command("run", epilog=examples("idem worker run", "idem worker run --log json --metrics-port 9101"))
+@worker.command("run", epilog=examples("idem worker run", "idem worker run --processes 4 --log json --metrics-port 9101"))
 @grouped
-def run_worker(options: DaemonOptions) -> None:
+def run_worker(
+    processes: Annotated[
+        int, typer.Option(min=1, max=64, help="How many worker processes, under one supervisor if more than 1.")
+    ] = 1,
+    *,
+    options: DaemonOptions,
+) -> None:
     """Claim due rows and call providers until SIGTERM; then finish the running calls and exit with code 0.
 
     With an application, also run its local steps, and its handlers of settled intents and of steps.
+
+    One process uses one core. With `--processes` a supervisor restarts a worker that dies and records its death, and
+    serves the metrics of all on one port, with `/healthz` and `/readyz`. Slots and breakers are per process.
     """
+    if processes > 1:
+        # Before the metrics are imported.
+        start_checks.own_metrics()
+        from idem.cli.group import worker_group
+
+        raise typer.Exit(worker_group.run(options, processes))
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         await _until_signal(worker_of(options.config, database, catalogue, found))

@@ -41,7 +41,9 @@ SIZE: Final = 4
 """Most connections of a daemon, without those that listen."""
 
 
-@worker.command("run", epilog=examples("idem worker run", "idem worker run --processes 4 --log json --metrics-port 9101"))
+@worker.command(
+    "run", epilog=examples("idem worker run", "idem worker run --processes 4 --log json --metrics-port 9101")
+)
 @grouped
 def run_worker(
     processes: Annotated[

@@ -120,7 +120,7 @@ class Reconciler:
         passes.add(REDRIVES, if_any(REDRIVES, self._redrive))
         passes.add("schedules", partial(self._open_entries, stop.is_set), SCHEDULES_INTERVAL)
         for lane in self.lanes:
-            work = if_any(of_lane("claim", lane.name), partial(lane.start_all, stop), lambda lane=lane: lane.has_news)
+            work = if_any(of_lane("claim", lane.name), partial(lane.start_all, stop), lane.has_news)
             passes.add("claim", work, provider=lane.name.provider, account=lane.name.account)
         for hints in self.hints:
             name = hints.lane_name

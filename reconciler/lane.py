@@ -102,7 +102,6 @@ class LaneReconciler:
             self._pump.begin(self._traced(row))
         return len(rows)
 
-    @property
     def has_news(self) -> bool:
         """Whether a pass has something to write before a row is due: its provider is back, or the database's clock has
         jumped."""

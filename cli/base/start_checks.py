@@ -36,7 +36,9 @@ def own_metrics() -> None:
         os.environ.pop(name, None)
 
 
-async def ready(address: Address, name: str, seconds: float, checks: Callable[[BoundedConnection], Awaitable[None]]) -> None:
+async def ready(
+    address: Address, name: str, seconds: float, checks: Callable[[BoundedConnection], Awaitable[None]]
+) -> None:
     """Run `checks` until they pass, for at most `seconds`; raises their error if it is permanent or the time is over.
 
     They get a connection without idem's settings: refused connections are so told from lost ones.

@@ -68,9 +68,7 @@ async def test_one_endpoint_has_the_sum_and_sigterm_ends_all(desk: Desk, unused_
     assert "Traceback" not in group.said
 
 
-async def test_a_killed_worker_is_replaced_and_its_row_is_swept(
-    desk: Desk, unused_tcp_port: int, linux: None
-) -> None:
+async def test_a_killed_worker_is_replaced_and_its_row_is_swept(desk: Desk, unused_tcp_port: int, linux: None) -> None:
     intent = await desk.pending("k")
     began, release = held(desk)
     short = {"IDEM_WORKER_LEASE": "3s", "IDEM_WORKER_MARGIN": "500ms"}

@@ -12,7 +12,6 @@ import sys
 import time
 
 from daemons import cpu, installation, running, until
-
 from fix_sql import query
 
 SETTLING = 15.0

@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 from daemons import cpu, installation, rss, running, until
-
 from fix_sql import query
 
 ACCEPT = """

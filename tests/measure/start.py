@@ -12,6 +12,7 @@ import time
 
 from daemons import Installation, cpu, installation, running, until
 
+
 def once(at: Installation) -> tuple[float, float, int]:
     since, began = at.note(), time.monotonic()
 

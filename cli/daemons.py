@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from idem.cli import db
-from idem.cli.base import opening, start_checks, streams
+from idem.cli.base import loading, opening, start_checks, streams
 from idem.cli.base.application import application
 from idem.cli.base.option_groups import DaemonOptions, ProcessOptions, grouped
 from idem.cli.base.options import Json, examples, group
@@ -36,6 +37,14 @@ reconciler = group("Settle calls whose outcome is unknown.", "idem reconciler ru
 
 RunOption: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
 Pool: TypeAlias = Callable[["Configuration"], tuple[int, "Timeouts"]]
+
+MODULES: Final = {
+    "worker": "idem.outbox.worker.worker",
+    "sweeper": "idem.sweeper.daemon",
+    "reconciler": "idem.reconciler.daemon",
+    "api": "idem.outbox.api.app",
+}
+"""What a daemon of this name is made of; loaded before it opens a connection."""
 
 SIZE: Final = 4
 """Most connections of a daemon, without those that listen."""
@@ -122,10 +131,15 @@ def run_daemon(
     daemon's defaults. It waits up to `options.wait` seconds for a database that is down, because a restart during an
     outage is normal.
     """
-    from idem.outbox.http_server import descriptors
-    from idem.outbox.observe import telemetry
+    with loading.loading():
+        if name != "sweeper":  # it calls nobody
+            loading.without_rich("httpx")
+        from idem.outbox.http_server import descriptors
+        from idem.outbox.observe import telemetry
 
-    found, address = opening.configuration(options.config), opening.address(options.config)
+        found, address = opening.configuration(options.config), opening.address(options.config)
+        if name in MODULES:
+            import_module(MODULES[name])
     descriptors.raise_limit()
     telemetry.set_up(json=options.log == "json", level=options.log_level)
 

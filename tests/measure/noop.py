@@ -16,5 +16,5 @@ def send(request: SendRequest, call: Sending) -> Succeeded:
     return Succeeded(request.key)
 
 
-idem.provider("nothing", send=send, deadline="1s", flight_limit="60s", on_unsettleable="operator")
+idem.provider("nothing", send=send, deadline="20s", flight_limit="60s", on_unsettleable="operator")
 idem.operation(OPERATION, dict[str, Any], provider="nothing", answer=lambda o: Answer(201, {"id": o.reference}))

@@ -6,21 +6,25 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from idem.cli import db
-from idem.cli.base import opening, start_checks, streams
+from idem.cli.base import loading, opening, start_checks, streams
 from idem.cli.base.application import application
 from idem.cli.base.option_groups import DaemonOptions, ProcessOptions, grouped
 from idem.cli.base.options import Json, examples, group
 from idem.cli.base.output import as_json, say, table
 
 if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
     from idem.outbox.config import Configuration
     from idem.outbox.database.address import Address
+    from idem.outbox.database.bounded import BoundedConnection
     from idem.outbox.database.pool import Database, Timeouts
     from idem.outbox.domain.catalogue import Catalogue
     from idem.outbox.worker.worker import Worker
@@ -34,17 +38,42 @@ reconciler = group("Settle calls whose outcome is unknown.", "idem reconciler ru
 RunOption: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
 Pool: TypeAlias = Callable[["Configuration"], tuple[int, "Timeouts"]]
 
+MODULES: Final = {
+    "worker": "idem.outbox.worker.worker",
+    "sweeper": "idem.sweeper.daemon",
+    "reconciler": "idem.reconciler.daemon",
+    "api": "idem.outbox.api.app",
+}
+"""What a daemon of this name is made of; loaded before it opens a connection."""
+
 SIZE: Final = 4
 """Most connections of a daemon, without those that listen."""
 
 
-@worker.command("run", epilog=examples("idem worker run", "idem worker run --log json --metrics-port 9101"))
+@worker.command(
+    "run", epilog=examples("idem worker run", "idem worker run --processes 4 --log json --metrics-port 9101")
+)
 @grouped
-def run_worker(options: DaemonOptions) -> None:
+def run_worker(
+    processes: Annotated[
+        int, typer.Option(min=1, max=64, help="How many worker processes, under one supervisor if more than 1.")
+    ] = 1,
+    *,
+    options: DaemonOptions,
+) -> None:
     """Claim due rows and call providers until SIGTERM; then finish the running calls and exit with code 0.
 
     With an application, also run its local steps, and its handlers of settled intents and of steps.
+
+    One process uses one core. With `--processes` a supervisor restarts a worker that dies and records its death, and
+    serves the metrics of all on one port, with `/healthz` and `/readyz`. Slots and breakers are per process.
     """
+    if processes > 1:
+        # Before the metrics are imported.
+        start_checks.own_metrics()
+        from idem.cli.group import worker_group
+
+        raise typer.Exit(worker_group.run(options, processes))
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         await _until_signal(worker_of(options.config, database, catalogue, found))
@@ -102,14 +131,19 @@ def run_daemon(
     daemon's defaults. It waits up to `options.wait` seconds for a database that is down, because a restart during an
     outage is normal.
     """
-    from idem.outbox.http_server import descriptors
-    from idem.outbox.observe import telemetry
+    with loading.loading():
+        if name != "sweeper":  # it calls nobody
+            loading.without_rich("httpx")
+        from idem.outbox.http_server import descriptors
+        from idem.outbox.observe import telemetry
 
-    found, address = opening.configuration(options.config), opening.address(options.config)
+        found, address = opening.configuration(options.config), opening.address(options.config)
+        if name in MODULES:
+            import_module(MODULES[name])
     descriptors.raise_limit()
     telemetry.set_up(json=options.log == "json", level=options.log_level)
 
-    asyncio.run(check_start(options.config, found, address, name, options.wait))
+    asyncio.run(check_start(found, address, name, options.wait))
     beside = None
     if port is not None:
         from idem.outbox.http_server.side_server import SideServer
@@ -146,24 +180,41 @@ async def connected(
         await database.close()
 
 
-async def check_start(config: Path | None, found: Configuration, address: Address, name: str, wait: float) -> None:
+async def check_start(found: Configuration, address: Address, name: str, wait: float) -> None:
     """Make the start checks of a daemon until they pass, for at most `wait` seconds, and print where it will write.
 
     Raises ConfigError if idem cannot work on the database, or if it belongs to another environment, OperatorRefused for
     a wrong schema version. Logs a warning if the connection is not encrypted.
     """
-    from idem.outbox.database import encryption
+    from idem.outbox.database import encryption, session
     from idem.outbox.observe import daemon_events
 
-    async def checks() -> None:
-        async with opening.connected(config) as connection:
-            if (reader := encryption.readable(connection)) is not None:
-                daemon_events.not_encrypted(name, reader)
-        await asyncio.to_thread(db.require_schema, config)
-        async with opening.connected(config) as connection:
-            await opening.announce(connection, found.settings.environment)
+    async def checks(connection: BoundedConnection) -> None:
+        await session.make_ours(connection, address, f"idem {name}", opening.timeouts(found))
+        await opening.unhindered(connection)
+        if (reader := encryption.readable(connection)) is not None:
+            daemon_events.not_encrypted(name, reader)
+        await require_schema(connection)
+        await opening.announce(connection, found.settings.environment)
 
     await start_checks.ready(address, name, wait, checks)
+
+
+VERSIONED = "SELECT to_regclass('idem.alembic_version') IS NOT NULL"
+REVISION = "SELECT v.version_num::text FROM idem.alembic_version v"
+
+
+async def require_schema(connection: AsyncConnection[Any]) -> None:
+    """Raises OperatorRefused unless the schema has the revision that this program needs."""
+    from idem.migrations.revision import HEAD
+    from idem.outbox.database.pool import is_true
+
+    revision = None
+    if await is_true(connection, VERSIONED, {}):
+        row = await (await connection.execute(REVISION)).fetchone()
+        revision = None if row is None else row[0]
+    if revision != HEAD:
+        raise db.other_revision(revision, HEAD)
 
 
 def worker_of(config: Path | None, database: Database, catalogue: Catalogue, found: Configuration) -> Worker:

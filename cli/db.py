@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -83,7 +82,7 @@ def check(config: Config = None, as_data: Json = False) -> None:
     if not found["up_to_date"]:
         say(
             "idem: this program needs another revision of the schema. Run `idem db upgrade`, or use the version of "
-            "idem that matches" + _restored(found)
+            "idem that matches" + _restored(found["revision"])
         )
         raise typer.Exit(FINDINGS)
 
@@ -235,20 +234,20 @@ def _found(address: Address, *, owner: bool = False) -> dict[str, Any]:
         }
 
 
-def require_schema(config: Path | None) -> None:
-    """Raises OperatorRefused unless the schema has the revision that this program needs. Daemons call it first."""
-    _up_to_date(opening.address(config))
-
-
 def _up_to_date(address: Address, *, owner: bool = False) -> dict[str, Any]:
     found = _found(address, owner=owner)
     if not found["up_to_date"]:
-        raise OperatorRefused(
-            f"the schema of this database is at {found['revision'] or 'nothing'}, but this program needs "
-            f"{found['head']}. Run `idem db upgrade` first{_restored(found)}"
-        )
+        raise other_revision(found["revision"], found["head"])
     return found
 
 
-def _restored(found: dict[str, Any]) -> str:
-    return "" if found["revision"] else f". {AFTER_A_RESTORE}"
+def other_revision(found: str | None, needed: str) -> OperatorRefused:
+    """What is raised where the schema has another revision than this program needs (None: it has none)."""
+    return OperatorRefused(
+        f"the schema of this database is at {found or 'nothing'}, but this program needs {needed}. Run "
+        f"`idem db upgrade` first{_restored(found)}"
+    )
+
+
+def _restored(found: str | None) -> str:
+    return "" if found else f". {AFTER_A_RESTORE}"

@@ -81,7 +81,7 @@ def run(
                 listen(*each).close()
         longest = stop_timeout(found)
         name = "run" if single_process else "supervisor"
-        asyncio.run(daemons.check_start(config, found, address, name, options.wait))
+        asyncio.run(daemons.check_start(found, address, name, options.wait))
         if single_process:
             raise typer.Exit(one_process.run(config, found, address, at if api else None, beside, longest))
         named = {} if config is None else {"IDEM_CONFIG": str(config.absolute())}

@@ -1,7 +1,7 @@
 """The reconciler as a daemon: one series of passes a lane, so that a slow provider holds up no other."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -9,6 +9,7 @@ from functools import partial
 from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.daemon import fleet
+from idem.outbox.daemon.look import Look
 from idem.outbox.daemon.schedule import Over, Passes, never
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
@@ -17,6 +18,7 @@ from idem.outbox.settle.change_pages import walk
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.reconciler import due, exhausted, stored
 from idem.reconciler.lane import LaneReconciler, ReconcilerContext
+from idem.reconciler.look import EVENTS, PROOFS, REDRIVES, look, of_lane
 from idem.reconciler.webhooks import retries
 from idem.reconciler.webhooks.fetching import Hints
 
@@ -98,15 +100,32 @@ class Reconciler:
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop`; questions that run are finished."""
         passes = Passes(self.context.life, self.context.settings.interval, stop)
-        passes.add("stored proofs", partial(self._apply, stop.is_set))
-        passes.add("waiting events", partial(self._look_again, stop.is_set))
-        passes.add("redrives", self._redrive)
+        looked = Look(
+            self.context.database,
+            lambda connection: look(connection, [lane.name for lane in self.lanes]),
+            self.context.settings.interval,
+        )
+
+        def if_any(
+            kind: str, work: Callable[[], Awaitable[object]], always: Callable[[], bool] = never
+        ) -> Callable[[], Awaitable[None]]:
+            async def one_pass() -> None:
+                if await looked.finds(kind) or always():
+                    await work()
+
+            return one_pass
+
+        passes.add(PROOFS, if_any(PROOFS, partial(self._apply, stop.is_set)))
+        passes.add(EVENTS, if_any(EVENTS, partial(self._look_again, stop.is_set)))
+        passes.add(REDRIVES, if_any(REDRIVES, self._redrive))
         passes.add("schedules", partial(self._open_entries, stop.is_set), SCHEDULES_INTERVAL)
         for lane in self.lanes:
-            passes.add("claim", partial(lane.start_all, stop), provider=lane.name.provider, account=lane.name.account)
+            work = if_any(of_lane("claim", lane.name), partial(lane.start_all, stop), lane.has_news)
+            passes.add("claim", work, provider=lane.name.provider, account=lane.name.account)
         for hints in self.hints:
             name = hints.lane_name
-            passes.add("events", partial(hints.start_all, stop), provider=name.provider, account=name.account)
+            work = if_any(of_lane("events", name), partial(hints.start_all, stop))
+            passes.add("events", work, provider=name.provider, account=name.account)
         # The heartbeat continues until nothing of this process can act any more.
         ended = asyncio.Event()
         living = asyncio.create_task(self.context.life.run(self.context.database, ended))

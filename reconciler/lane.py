@@ -102,6 +102,11 @@ class LaneReconciler:
             self._pump.begin(self._traced(row))
         return len(rows)
 
+    def has_news(self) -> bool:
+        """Whether a pass has something to write before a row is due: its provider is back, or the database's clock has
+        jumped."""
+        return self.lane.breaker.closings > self._closings or self._context.life.leap is not None
+
     async def pace(self) -> bool:
         """Wait for the next token of this lane's rate; False if it was not the rate that held it up."""
         seconds = self.lane.pacer.wait(clock.boottime())

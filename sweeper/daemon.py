@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.daemon.daemon import Life
+from idem.outbox.daemon.look import Look
 from idem.outbox.daemon.schedule import Passes
 from idem.outbox.database.pool import REFUSED, Database
 from idem.outbox.domain.catalogue import Catalogue
@@ -26,6 +27,7 @@ from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.order import FIRST_KEY, KeyPlace
 from idem.sweeper.doubted import end_doubted
 from idem.sweeper.history import HistoryWalk
+from idem.sweeper.look import look
 from idem.sweeper.order import promote_waiting
 from idem.sweeper.retention_steps import Retention, RetentionStep
 from idem.sweeper.too_old import hold_too_old
@@ -123,12 +125,25 @@ class Sweeper:
         """Sweep until `stop`; a pass that runs is finished. An outage is waited out."""
         settings = self.settings
         passes = Passes(self.life, settings.interval, stop)
-        passes.add("leases", self._timed(partial(self._change, "leases"), settings.interval))
-        passes.add("queue", self._timed(partial(self._change, "queue"), settings.interval))
-        passes.add("order", self._timed(self._promote, settings.interval))
+        looked = Look(self.database, look, settings.interval)
+
+        def add(kind: str, work: Callable[[Counter[str], float], Awaitable[bool]], interval: float) -> None:
+            one_pass = self._timed(work, interval)
+
+            async def if_any() -> None:
+                if await looked.finds(kind):
+                    await one_pass()
+                elif kind == "doubted":
+                    self._waiting = 0
+
+            passes.add(kind, if_any, interval)
+
+        add("leases", partial(self._change, "leases"), settings.interval)
+        add("queue", partial(self._change, "queue"), settings.interval)
+        add("order", self._promote, settings.interval)
         rarely = RARELY * settings.interval
-        passes.add("doubted", self._timed(self._doubt, rarely), rarely)
-        passes.add("redrives", self._timed(partial(self._change, "redrives"), rarely), rarely)
+        add("doubted", self._doubt, rarely)
+        add("redrives", partial(self._change, "redrives"), rarely)
         report = partial(self._change, "unasked")
         passes.add("unasked", self._timed(report, UNASKED_INTERVAL), UNASKED_INTERVAL)
         passes.add("ages", self._report_ages, AGES_INTERVAL)

@@ -70,6 +70,7 @@ PLACES = {
     "group/test_stopping.py": "process",
     "group/test_unread_logs.py": "process",
     "group/test_up.py": "process",
+    "group/test_workers.py": "process",
     "handlers/test_kills.py": "process",
     "importing/test_killed.py": "process",
     "inline/test_kills.py": "process",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from idem.outbox.database.address import Address
+    from idem.outbox.database.bounded import BoundedConnection
 
 REFUSALS: Final = 4
 """Consecutive refusals by a server that accepts connections, after which the cause is not a lost connection."""
@@ -35,13 +36,14 @@ def own_metrics() -> None:
         os.environ.pop(name, None)
 
 
-async def ready(address: Address, name: str, seconds: float, checks: Callable[[], Awaitable[None]]) -> None:
+async def ready(
+    address: Address, name: str, seconds: float, checks: Callable[[BoundedConnection], Awaitable[None]]
+) -> None:
     """Run `checks` until they pass, for at most `seconds`; raises their error if it is permanent or the time is over.
 
-    It opens the first connection itself, to distinguish refused connections from lost ones.
+    They get a connection without idem's settings: refused connections are so told from lost ones.
     """
     import psycopg
-    from sqlalchemy.exc import DBAPIError
 
     from idem.outbox.daemon.retry import RetryLoop
     from idem.outbox.database import session
@@ -51,22 +53,21 @@ async def ready(address: Address, name: str, seconds: float, checks: Callable[[]
     while True:
         connected = False
         try:
-            async with await session.bare(address, name=f"idem {name}"):
+            async with await session.bare(address, name=f"idem {name}") as connection:
                 connected = True
-            await checks()
+                await checks(connection)
             retry.over()
             return
-        except (psycopg.Error, DBAPIError, OSError) as error:
-            original = error.orig if isinstance(error, DBAPIError) else error
-            if not passes(original):
+        except (psycopg.Error, OSError) as error:
+            if not passes(error):
                 raise
             refused = 0 if connected or not await takes_connections(address) else refused + 1
             if refused >= REFUSALS or asyncio.get_running_loop().time() > until or seconds <= 0:
                 raise
-            await retry.wait_after(original or error, never)
+            await retry.wait_after(error, never)
 
 
-def passes(error: BaseException | None) -> bool:
+def passes(error: BaseException) -> bool:
     """Whether this database error may be temporary: a lost connection, a server that starts or is full."""
     import psycopg
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
+from idem.cli.base import loading
 from idem.outbox.values.terminal import safe
 
 NO_READER = frozenset({errno.EPIPE, errno.EBADF, errno.ECONNRESET})
@@ -113,6 +114,7 @@ def _take_numbers() -> None:
 @contextlib.contextmanager
 def unblocked() -> Iterator[None]:
     """Replace both streams for a daemon: no write waits for its reader; unread lines are dropped and counted."""
+    loading.without_rich("structlog")
     from idem.outbox.observe import daemon_events
     from idem.outbox.observe.log_writer import Lines
 

@@ -28,26 +28,38 @@ class GroupSupervisor:
         """Start `idem KIND run` with these options."""
         self._children.start(name or kind, PROGRAM, kind, "run", *options)
 
-    def start_daemons(self, workers: int, *options: str) -> None:
-        """Start this many workers, a sweeper and a reconciler."""
+    @property
+    def pids(self) -> dict[str, int]:
+        """The running processes, by name."""
+        return self._children.pids
+
+    def start_workers(self, workers: int, *options: str) -> None:
+        """Start this many workers."""
         for number in range(1, workers + 1):
             self.start("worker", *options, name=f"worker-{number}")
+
+    def start_daemons(self, workers: int, *options: str) -> None:
+        """Start this many workers, a sweeper and a reconciler."""
+        self.start_workers(workers, *options)
         for kind in ("sweeper", "reconciler"):
             self.start(kind, *options)
 
-    def run(self, each: Callable[[], None] = lambda: None, *, last: Collection[str] = ()) -> None:
+    def run(self, each: Callable[[], None] = lambda: None, *, last: Collection[str] = ()) -> bool:
         """Keep them running until a signal arrives, then stop them; those named in `last` after all others.
 
-        It calls `each` about twice a second.
+        It calls `each` about twice a second, and once more before it stops them. Whether all have ended by themselves.
         """
         while not self._stop.asked:
             self._children.poll()
             _bury_strangers(self._children.pids.values())
             each()
             self._stop.wait(POLL)
+        each()
         daemon_events.stopping(self._stop_timeout)
-        for death in [*self._children.stop(self._stop_timeout, but=last), *self._children.stop(self._stop_timeout)]:
+        deaths = [*self._children.stop(self._stop_timeout, but=last), *self._children.stop(self._stop_timeout)]
+        for death in deaths:
             self._died(death)
+        return not any(death.code for death in deaths)
 
     def _died(self, death: Death) -> None:
         daemon_events.process_ended(death.name, death.pid, death.how, death.again)

@@ -40,8 +40,7 @@ class BoundedConnection(AsyncConnection[Any]):
     silence: float = SILENCE
     served_by: int | None = None
     """The server's process, as it has said itself. A pooler names another one when a session begins."""
-    heard_at: float = float("-inf")
-    """When the server last answered, by `time.monotonic`."""
+    _heard: float = float("-inf")
     _bound: float | None = None
     _timer: asyncio.TimerHandle | None = None
     _late: list[float]
@@ -62,9 +61,9 @@ class BoundedConnection(AsyncConnection[Any]):
         self._late = late
         self._timer = timer = self._cut_in(min(self.silence, self._bound or self.silence), late)
         try:
-            answer = await super().wait(*args, **kwargs)
-            self.heard_at = time.monotonic()
-            return answer
+            answered = await super().wait(*args, **kwargs)
+            self._heard = time.monotonic()
+            return answered
         except psycopg.Error as error:
             if late:
                 raise DatabaseAway(silent(late[0])) from error
@@ -77,9 +76,15 @@ class BoundedConnection(AsyncConnection[Any]):
                 self._timer.cancel()
                 self._timer = None
 
-    def answered_within(self, seconds: float) -> bool:
-        """Whether the server answered so recently, and has said nothing unasked since: its last word is such a one."""
-        return time.monotonic() - self.heard_at < seconds and not _readable(self.fileno())
+    def has_answered(self, within: float) -> bool:
+        """Whether it has answered in the last so many seconds, and the server has sent nothing since: one that ends a
+        session says so, or closes the line.
+        """
+        if self.closed or time.monotonic() - self._heard > within:
+            return False
+        line = select.poll()
+        line.register(self.fileno(), select.POLLIN)
+        return not line.poll(0)
 
     def hasten(self, seconds: float) -> None:
         """From now on no wait lasts longer than so many seconds; the one that is under way neither."""
@@ -182,11 +187,6 @@ class _SilenceWatch:
 
 _watch = _SilenceWatch()
 
-
-def _readable(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def silent(seconds: float) -> str:

@@ -24,7 +24,8 @@ HUNG: Final = 30.0
 
 
 class Health:
-    """The health of the process, as its own loop reports it by calling `beat` repeatedly."""
+    """The health of the process, as its own loop reports it by calling `beat` repeatedly; at least once in `HUNG`
+    seconds."""
 
     def __init__(self) -> None:
         self.draining = False
@@ -34,10 +35,14 @@ class Health:
     def alive(self) -> bool:
         return time.monotonic() - self._beat < HUNG
 
+    def beat(self) -> None:
+        """The loop turns."""
+        self._beat = time.monotonic()
+
     async def beats(self, stop: asyncio.Event) -> None:
         """Show that the loop turns, until `stop`."""
         while not stop.is_set():
-            self._beat = time.monotonic()
+            self.beat()
             await asyncio.sleep(1.0)
 
 

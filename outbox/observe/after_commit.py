@@ -4,6 +4,7 @@ The statement that writes a change returns what is emitted, so idem asks for not
 record: if the answer to a COMMIT is lost, only the evidence shows the change.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from psycopg import AsyncConnection
 from idem.outbox.domain.outbox_row import OutboxRow, Source
 from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.outbox.observe import metrics
-from idem.outbox.observe.logs import key_hash, log
+from idem.outbox.observe.logs import key_hash, log, shows
+from idem.outbox.observe.series import of
 
 SOURCES = frozenset(get_args(Source))
 """A name that is not here is counted as `other`."""
@@ -87,11 +89,11 @@ def moved(what: Moved) -> None:
     source = what.source if what.source in SOURCES else "other"
     to_status = what.to_status or ("gone" if what.from_status else None)
     if to_status != what.from_status and to_status is not None:
-        metrics.TRANSITIONS.labels(source, what.from_status or "none", to_status).inc()
+        of(metrics.TRANSITIONS, source, what.from_status or "none", to_status).inc()
         _count_asking(what, source, to_status)
     for reason in what.letters:
         dead_letter(what.intent, reason)
-    if (what.from_state, what.from_status) == (what.to_state, to_status):
+    if (what.from_state, what.from_status) == (what.to_state, to_status) or not shows(logging.INFO):
         return
     log.info(
         "transition", tenant=what.tenant, operation=what.operation, key_hash=key_hash(what.key),
@@ -135,14 +137,14 @@ def _count_asking(what: Moved, source: str, to_status: str) -> None:
     lane = (what.provider or "", what.account or "")
     if what.from_status not in ASKED:
         if to_status in ASKED:
-            metrics.RECONCILE.labels(*lane, "scheduled").inc()
+            of(metrics.RECONCILE, *lane, "scheduled").inc()
         return
     how = _how(source, what.kind, what.seen)
     if what.from_status == OutboxStatus.UNKNOWN:
-        metrics.SETTLE_SECONDS.labels(how).observe(what.waited)
-    metrics.SETTLED.labels(how, str(what.to_state)).inc()
+        of(metrics.SETTLE_SECONDS, how).observe(what.waited)
+    of(metrics.SETTLED, how, str(what.to_state)).inc()
     if to_status not in ASKED:
-        metrics.RECONCILE.labels(*lane, "resolved").inc()
+        of(metrics.RECONCILE, *lane, "resolved").inc()
 
 
 def _how(source: str, kind: str, seen: str | None) -> str:
@@ -153,5 +155,5 @@ def _how(source: str, kind: str, seen: str | None) -> str:
 
 def dead_letter(intent: UUID | None, reason: str) -> None:
     """A dead letter was opened."""
-    metrics.DEAD_LETTERS.labels(reason).inc()
+    of(metrics.DEAD_LETTERS, reason).inc()
     log.warning("dead_letter", intent=str(intent) if intent else None, reason=reason)

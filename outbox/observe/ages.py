@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.observe import metrics
 from idem.outbox.observe.after_commit import ASKED
+from idem.outbox.observe.series import of
 
 KINDS: Final = (*OutboxStatus, "proof", "dead_letter")
 
@@ -52,14 +53,14 @@ def set_gauges(lane: LaneLabels, seen: LaneAges) -> None:
     """How much of each kind is unsettled in a lane, and how old the oldest is (P5); what is not named is empty."""
     nothing = Unsettled()
     for what in KINDS:
-        metrics.ROWS.labels(what, *lane).set(seen.kinds.get(what, nothing).rows)
-        metrics.OLDEST.labels(what, *lane).set(seen.kinds.get(what, nothing).oldest)
+        of(metrics.ROWS, what, *lane).set(seen.kinds.get(what, nothing).rows)
+        of(metrics.OLDEST, what, *lane).set(seen.kinds.get(what, nothing).oldest)
     for status in OutboxStatus:
-        metrics.PAUSED_ROWS.labels(status, *lane).set(seen.paused.get(status, nothing).rows)
-        metrics.PAUSED_OLDEST.labels(status, *lane).set(seen.paused.get(status, nothing).oldest)
+        of(metrics.PAUSED_ROWS, status, *lane).set(seen.paused.get(status, nothing).rows)
+        of(metrics.PAUSED_OLDEST, status, *lane).set(seen.paused.get(status, nothing).oldest)
     for status in (OutboxStatus.PENDING, *ASKED):
-        metrics.OVERDUE.labels(status, *lane).set(seen.kinds.get(status, nothing).overdue)
+        of(metrics.OVERDUE, status, *lane).set(seen.kinds.get(status, nothing).overdue)
     for reason in Reason:
-        metrics.DEAD_LETTERS_OPEN.labels(reason, *lane).set(seen.letters[reason])
+        of(metrics.DEAD_LETTERS_OPEN, reason, *lane).set(seen.letters[reason])
     left = seen.window_left
-    metrics.WINDOW.labels(OutboxStatus.UNKNOWN, *lane).set(left if left is not None else float("inf"))
+    of(metrics.WINDOW, OutboxStatus.UNKNOWN, *lane).set(left if left is not None else float("inf"))

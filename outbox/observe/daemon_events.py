@@ -6,12 +6,13 @@ from uuid import UUID
 from idem.outbox.database.caller_errors import NO_ROOM, ROOM_FOR_LOCKS
 from idem.outbox.observe import metrics
 from idem.outbox.observe.logs import error_text, log
+from idem.outbox.observe.series import of
 from idem.outbox.values.errors import one_line
 
 
 def account_known(provider: str, account: str, identity: str, *, first: bool) -> None:
     """The account of the credentials is known; `first`: it is stored from now on."""
-    metrics.ANOTHER_ACCOUNT.labels(provider, account).set(0)
+    of(metrics.ANOTHER_ACCOUNT, provider, account).set(0)
     log.info("account_stored" if first else "account_known", provider=provider, account=account, identity=identity)
 
 
@@ -27,7 +28,7 @@ def another_account(
     provider: str, account: str, origin: str, *, expected: str, expected_origin: str, found: str
 ) -> None:
     """The credentials are another account's: this process serves nothing of this lane."""
-    metrics.ANOTHER_ACCOUNT.labels(provider, account).set(1)
+    of(metrics.ANOTHER_ACCOUNT, provider, account).set(1)
     log.error(
         "another_account", provider=provider, account=account, setting=f"providers.{provider}.accounts.{account}",
         origin=origin, expected=expected, expected_origin=expected_origin, found=found,
@@ -70,7 +71,7 @@ def _state(error: BaseException) -> str | None:
 
 def heartbeats_missed(daemon: str, missed: int) -> None:
     """How many heartbeats in a row have failed."""
-    metrics.HEARTBEATS_MISSED.labels(daemon).set(missed)
+    of(metrics.HEARTBEATS_MISSED, daemon).set(missed)
 
 
 def heartbeat_lost(daemon: str, name: str, error: BaseException) -> None:
@@ -114,7 +115,7 @@ class OutageLog:
         self._refused_reported = float("-inf")
 
     def down(self, error: BaseException) -> None:
-        metrics.STORE_ERRORS.labels(self._daemon).inc()
+        of(metrics.STORE_ERRORS, self._daemon).inc()
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -125,7 +126,7 @@ class OutageLog:
 
     def refused(self, error: BaseException) -> None:
         """A statement was refused by a server that works: it names why, at most once a minute."""
-        metrics.STATEMENTS_REFUSED.labels(self._daemon).inc()
+        of(metrics.STATEMENTS_REFUSED, self._daemon).inc()
         now = time.monotonic()
         if now - self._refused_reported < self._remind:
             return

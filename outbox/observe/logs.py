@@ -18,9 +18,22 @@ from idem.outbox.values.terminal import coloured, printable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("idem")
 
+_ours: tuple[type | None, int] = (None, logging.NOTSET)
+"""What `set_up` has given structlog to filter by, and its level."""
+
+
+def shows(level: int) -> bool:
+    """Whether a line of this level is written. Asked before what a frequent line would say is put together.
+
+    Always, where somebody else has configured structlog: their filter is not known here.
+    """
+    filters, lowest = _ours
+    return level >= lowest or structlog.get_config()["wrapper_class"] is not filters
+
 
 def set_up(*, json: bool, level: str = "info") -> None:
     """Configure structlog for a daemon: one line per event on standard error, JSON or console format."""
+    global _ours
     # One line a call, with URL and address: the daemons have their own.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     lines = _Lines(sys.stderr)
@@ -28,6 +41,8 @@ def set_up(*, json: bool, level: str = "info") -> None:
     renderer = (
         structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=coloured(sys.stderr))
     )
+    lowest = logging.getLevelNamesMapping()[level.upper()]
+    _ours = (structlog.make_filtering_bound_logger(lowest), lowest)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -36,7 +51,7 @@ def set_up(*, json: bool, level: str = "info") -> None:
             *([] if json else [_printable]),
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=_ours[0],
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )

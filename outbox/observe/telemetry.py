@@ -4,19 +4,18 @@ No bodies, no credentials, no idempotency keys: rows are named by their intent, 
 tenant and no id. The line of a change of state is `transition` (`after_commit.moved`).
 """
 
+import logging
 from collections.abc import Mapping
-from functools import cache
 from typing import Final
 from uuid import UUID
-
-from prometheus_client import Counter, Histogram
 
 from idem.outbox.domain import decisions
 from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.outbox.observe import metrics
 from idem.outbox.observe.after_commit import Moved, moved
-from idem.outbox.observe.logs import error_text, log
+from idem.outbox.observe.logs import error_text, log, shows
 from idem.outbox.observe.logs import set_up as set_up
+from idem.outbox.observe.series import of
 
 DECISIONS: Final[Mapping[type, str]] = {
     decisions.Accepted: "accepted",
@@ -35,9 +34,9 @@ METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"}
 
 def decisions_counted(operation: str, decision: str, number: int) -> None:
     """Count what accept decided through the library, inline or by SQL, since the last count."""
-    metrics.ACCEPTS.labels(operation, decision).inc(number)
+    of(metrics.ACCEPTS, operation, decision).inc(number)
     if decision == "expired":
-        metrics.KEYS_REUSED.labels(operation).inc(number)
+        of(metrics.KEYS_REUSED, operation).inc(number)
 
 
 def accepted(
@@ -45,7 +44,7 @@ def accepted(
 ) -> None:
     """Count what accept decided, after its commit. Without `counts` the database has counted it for the sweeper."""
     if counts:
-        _accepts(operation, _decided(decision)).inc()
+        of(metrics.ACCEPTS, operation, _decided(decision)).inc()
     match decision:
         case decisions.Accepted(intent_id=intent, status=status):
             to = (None, KeyState.IN_PROGRESS, None, status)
@@ -54,7 +53,7 @@ def accepted(
             to_work = (KeyState.FAILED_RETRYABLE, KeyState.IN_PROGRESS, OutboxStatus.HELD, status)
             moved(Moved(tenant, operation, key, intent, None, "accept", "retried", *to_work))
         case decisions.Expired() if counts:
-            metrics.KEYS_REUSED.labels(operation).inc()
+            of(metrics.KEYS_REUSED, operation).inc()
         case _:
             pass
 
@@ -64,33 +63,21 @@ def _decided(decision: decisions.Decision | decisions.Limited) -> str:
     return "awaiting" if waits else DECISIONS[type(decision)]
 
 
-# To find a series by its labels costs more than to count in it.
-@cache
-def _accepts(operation: str, decision: str) -> Counter:
-    return metrics.ACCEPTS.labels(operation, decision)
-
-
-@cache
-def _http(route: str, method: str, status: int) -> tuple[Counter, Histogram]:
-    return metrics.HTTP_ANSWERS.labels(route, method, str(status)), metrics.HTTP_SECONDS.labels(route, method)
-
-
 def refused_request(code: str) -> None:
     """A request answered with a problem; `code` is one of `idem.outbox.domain.problem_catalogue`."""
-    metrics.REFUSED.labels(code).inc()
+    of(metrics.REFUSED, code).inc()
 
 
 def http_answer(route: str, method: str, status: int, seconds: float) -> None:
     """An answer. `route` is the template, never the path: a path without a route has no template and is not shown."""
     method = method if method in METHODS else "other"
-    answers, times = _http(route, method, status)
-    answers.inc()
-    times.observe(seconds)
+    of(metrics.HTTP_ANSWERS, route, method, str(status)).inc()
+    of(metrics.HTTP_SECONDS, route, method).observe(seconds)
 
 
 def suspicious_key(kind: str) -> None:
     """A key that looks like personal data: email, phone, ssn. Never the value."""
-    metrics.SUSPICIOUS_KEYS.labels(kind).inc()
+    of(metrics.SUSPICIOUS_KEYS, kind).inc()
 
 
 def waiting(requests: int) -> None:
@@ -100,19 +87,19 @@ def waiting(requests: int) -> None:
 
 def webhook(provider: str, account: str, fate: str) -> None:
     """A verified webhook; `fate` says what idem did with it."""
-    metrics.WEBHOOKS.labels(provider, account, fate).inc()
-    metrics.WEBHOOK_LAST.labels(provider).set_to_current_time()
+    of(metrics.WEBHOOKS, provider, account, fate).inc()
+    of(metrics.WEBHOOK_LAST, provider).set_to_current_time()
     log.info("webhook", provider=provider, account=account, fate=fate)
 
 
 def webhook_foreign(provider: str, account: str) -> None:
     """A verified webhook that concerns no known call: another program uses the account."""
-    metrics.WEBHOOKS_FOREIGN.labels(provider, account).inc()
+    of(metrics.WEBHOOKS_FOREIGN, provider, account).inc()
 
 
 def webhook_out_of_time(provider: str, account: str, event_id: str) -> None:
     """A webhook that the provider has signed, with a time stamp that is not near our clock: no proof, but a hint."""
-    metrics.WEBHOOKS_OUT_OF_TIME.labels(provider, account).inc()
+    of(metrics.WEBHOOKS_OUT_OF_TIME, provider, account).inc()
     log.warning("webhook_out_of_time", provider=provider, account=account, event_id=event_id)
 
 
@@ -136,17 +123,20 @@ def doubts_wait(rows: int, oldest: float) -> None:
 
 def webhook_refused(provider: str, reason: str) -> None:
     """A webhook that was not taken. `provider` is a configured one, or `unknown`: never a word of the sender's."""
-    metrics.WEBHOOKS_REFUSED.labels(provider, reason).inc()
+    of(metrics.WEBHOOKS_REFUSED, provider, reason).inc()
     log.warning("webhook_refused", provider=provider, reason=reason)
 
 
 def claimed(provider: str, account: str, rows: int) -> None:
-    metrics.CLAIMED.labels(provider, account).inc(rows)
+    """A worker has claimed rows: so many transitions, each of which is logged at level debug (`row_claimed`)."""
+    of(metrics.CLAIMED, provider, account).inc(rows)
+    of(metrics.TRANSITIONS, "worker", OutboxStatus.PENDING, OutboxStatus.CLAIMED).inc(rows)
 
 
 def row_claimed(operation: str, intent: UUID, attempt: int) -> None:
-    """A worker has claimed a row: a transition, logged at level debug."""
-    metrics.TRANSITIONS.labels("worker", OutboxStatus.PENDING, OutboxStatus.CLAIMED).inc()
+    """One of the rows that were claimed."""
+    if not shows(logging.DEBUG):
+        return
     log.debug(
         "transition", operation=operation, intent=str(intent), attempt=attempt, source="worker", kind="claimed",
         from_status="pending", to_status="claimed",
@@ -163,16 +153,18 @@ def called(
     failure: str = "none",
     how: str = "call",
 ) -> None:
-    metrics.CALLS.labels(provider, account, outcome, failure).inc()
+    of(metrics.CALLS, provider, account, outcome, failure).inc()
     if elapsed is not None:
-        metrics.CALL_SECONDS.labels(provider, account).observe(elapsed)
+        of(metrics.CALL_SECONDS, provider, account).observe(elapsed)
+    if not shows(logging.INFO):
+        return
     log.info(
         how, intent=str(intent), provider=provider, account=account, attempt=attempt, outcome=outcome, failure=failure
     )
 
 
 def reported(intent: UUID, attempt: int, outcome: str, fate: str) -> None:
-    metrics.REPORTS.labels(fate).inc()
+    of(metrics.REPORTS, fate).inc()
     if fate in ("late", "late_proof"):
         metrics.LEASES_LOST.inc()
     if fate != "settled":
@@ -181,12 +173,12 @@ def reported(intent: UUID, attempt: int, outcome: str, fate: str) -> None:
 
 def overran(provider: str, account: str) -> None:
     """A user's function is still running after its deadline: it cannot be stopped, and it keeps its slot."""
-    metrics.OVERRUNNING.labels(provider, account).inc()
+    of(metrics.OVERRUNNING, provider, account).inc()
     log.warning("overran", provider=provider, account=account, do="pass call.deadline to all that it waits for")
 
 
 def ended_after_all(provider: str, account: str) -> None:
-    metrics.OVERRUNNING.labels(provider, account).dec()
+    of(metrics.OVERRUNNING, provider, account).dec()
 
 
 def unchecked(provider: str) -> None:
@@ -206,21 +198,21 @@ def too_old(intent: UUID) -> None:
 
 def pruned(what: str, rows: int) -> None:
     if rows:
-        metrics.PRUNED.labels(what).inc(rows)
+        of(metrics.PRUNED, what).inc(rows)
         log.info("pruned", what=what, rows=rows)
 
 
 def looked_up(provider: str, account: str, intent: UUID, how: str, lookup: str, why: str | None = None) -> None:
-    metrics.LOOKUPS.labels(provider, account, lookup).inc()
+    of(metrics.LOOKUPS, provider, account, lookup).inc()
     if lookup in ("could_not_ask", "not_askable"):
-        metrics.RECONCILE.labels(provider, account, "failed").inc()
+        of(metrics.RECONCILE, provider, account, "failed").inc()
     said = {"why": why} if why and lookup in ("could_not_ask", "ambiguous") else {}
     log.info("lookup", intent=str(intent), provider=provider, account=account, how=how, result=lookup, **said)
 
 
 def lookup_failed(provider: str, account: str) -> None:
     """A look that could not be made or written: the take runs out, and it is asked about again."""
-    metrics.RECONCILE.labels(provider, account, "failed").inc()
+    of(metrics.RECONCILE, provider, account, "failed").inc()
 
 
 def settled(intent: UUID, how: str, to: str) -> None:
@@ -229,19 +221,19 @@ def settled(intent: UUID, how: str, to: str) -> None:
 
 
 def proof_applied(intent: UUID | None, source: str, applied: str) -> None:
-    metrics.PROOFS.labels(source, applied).inc()
+    of(metrics.PROOFS, source, applied).inc()
     log.info("proof", intent=str(intent) if intent else None, source=source, applied=applied)
 
 
 def handler_succeeded(handler: str, intent: UUID, number: int) -> None:
     """A handler has handled an event, and its transaction has committed."""
-    metrics.HANDLERS.labels(handler, "succeeded").inc()
+    of(metrics.HANDLERS, handler, "succeeded").inc()
     log.info("handler_succeeded", handler=handler, intent=str(intent), number=number)
 
 
 def handler_failed(handler: str, intent: UUID, number: int, error: BaseException, *, stopped: bool) -> None:
     """A handler has failed, and nothing of it is left; `stopped`: it has its dead letter and is not tried again."""
-    metrics.HANDLERS.labels(handler, "stopped" if stopped else "failed").inc()
+    of(metrics.HANDLERS, handler, "stopped" if stopped else "failed").inc()
     log.warning(
         "handler_failed", handler=handler, intent=str(intent), number=number, stopped=stopped, error=error_text(error)
     )
@@ -254,13 +246,13 @@ def handler_not_started(handler: str, intent: UUID, number: int, error: BaseExce
 
 def local_step_ended(call: str, intent: UUID) -> None:
     """The function of a local step has run, and its transaction has committed."""
-    metrics.LOCAL_STEPS.labels(call, "ended").inc()
+    of(metrics.LOCAL_STEPS, call, "ended").inc()
     log.info("local_step_ended", call=call, intent=str(intent))
 
 
 def local_step_failed(call: str, intent: UUID, error: BaseException, *, stopped: bool) -> None:
     """It has failed, and nothing of it is left; `stopped`: it has its dead letter and is not tried again."""
-    metrics.LOCAL_STEPS.labels(call, "stopped" if stopped else "failed").inc()
+    of(metrics.LOCAL_STEPS, call, "stopped" if stopped else "failed").inc()
     log.warning("local_step_failed", call=call, intent=str(intent), stopped=stopped, error=error_text(error))
 
 
@@ -272,15 +264,15 @@ def local_step_not_started(call: str, intent: UUID, error: BaseException) -> Non
 def handlers_wait(waiting: Mapping[str, tuple[int, float]]) -> None:
     """How many events each handler has not handled yet, and the age of the oldest in seconds."""
     for handler, (events, oldest) in waiting.items():
-        metrics.HANDLER_WAITING.labels(handler).set(events)
-        metrics.HANDLER_OLDEST.labels(handler).set(oldest)
+        of(metrics.HANDLER_WAITING, handler).set(events)
+        of(metrics.HANDLER_OLDEST, handler).set(oldest)
 
 
 def passed(daemon: str, kind: str, provider: str = "", account: str = "") -> None:
-    metrics.LAST_PASS.labels(daemon, kind, provider, account).set_to_current_time()
+    of(metrics.LAST_PASS, daemon, kind, provider, account).set_to_current_time()
 
 
 def broken(daemon: str, error: BaseException, doing: str) -> None:
     """Something that should not happen: the daemon goes on, a person should look."""
-    metrics.BROKEN.labels(daemon).inc()
+    of(metrics.BROKEN, daemon).inc()
     log.error("broken", daemon=daemon, doing=doing, error=error_text(error))

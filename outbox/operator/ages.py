@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
@@ -156,39 +156,43 @@ async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | N
     `stated`: how many seconds each provider remembers a key by its current contract (`Catalogue.memories`). For a
     provider that is not in it, the time left counts by the contract under which the row was accepted.
     """
-    values = {"silent": SILENT, "stated": json.dumps(dict(stated or {}))}
-
-    async def all(query: str) -> list[Record]:
-        cursor = connection.cursor(row_factory=dict_row)
-        return await (await cursor.execute(query, values)).fetchall()
-
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        listed = await doubted_rows.waiting(connection)
         return {
-            "installation": next(iter(await all(INSTALLATION)), None),
-            "outbox": await all(OUTBOX),
-            "proofs": await all(PROOFS),
-            "doubts": {"rows": listed.rows, "oldest": listed.oldest if listed.rows else None},
-            "order": (await all(ORDER))[0],
-            "lanes": await all(LANES),
-            "unmatched": (await all(UNMATCHED))[0],
-            "dead_letters": await all(DEAD_LETTERS),
-            "daemons": await all(DAEMONS),
-            "paused": await all(PAUSED),
-            "handlers": await all(HANDLERS),
+            "installation": next(iter(await _all(connection, INSTALLATION)), None),
+            **await _unsettled(connection, stated),
+            "lanes": await _all(connection, LANES, silent=SILENT),
+            "daemons": await _all(connection, DAEMONS, silent=SILENT),
+            "paused": await _all(connection, PAUSED),
         }
+
+
+async def _unsettled(connection: AsyncConnection[Any], stated: Mapping[str, float] | None) -> Record:
+    listed = await doubted_rows.waiting(connection)
+    return {
+        "outbox": await _all(connection, OUTBOX, stated=json.dumps(dict(stated or {}))),
+        "proofs": await _all(connection, PROOFS),
+        "doubts": {"rows": listed.rows, "oldest": listed.oldest if listed.rows else None},
+        "order": (await _all(connection, ORDER))[0],
+        "unmatched": (await _all(connection, UNMATCHED))[0],
+        "dead_letters": await _all(connection, DEAD_LETTERS),
+        "handlers": await _all(connection, HANDLERS),
+    }
+
+
+async def _all(connection: AsyncConnection[Any], query: LiteralString, **values: object) -> list[Record]:
+    return await (await connection.cursor(row_factory=dict_row).execute(query, values)).fetchall()
 
 
 async def report(
     connection: AsyncConnection[Any], lanes: Collection[LaneLabels] = (), stated: Mapping[str, float] | None = None
 ) -> None:
-    """Set the gauges of what is unsettled. A paused lane has its own gauges.
+    """Set the gauges of what is unsettled, each by a statement of its own. A paused lane has its own gauges.
 
     `lanes` are those of the configuration: each has its series, and all others count as `other`, so that no unknown
     name makes a series. `stated` is as for `ages`.
     """
-    found = await ages(connection, stated)
+    found = await _unsettled(connection, stated)
     known = {*lanes, OTHER}
     aged: dict[LaneLabels, LaneAges] = {lane: LaneAges() for lane in known}
 

@@ -94,7 +94,7 @@ async def asked(server: asyncio.subprocess.Process) -> int:
     return (await server.communicate())[0].count(b"asked")
 
 
-async def nothing() -> None:
+async def nothing(_: object) -> None:
     """No check is reached."""
 
 

@@ -162,7 +162,7 @@ FOREIGN = [
     ("order_holds_intent_id_fkey", "order_holds", {}),
     ("handler_work_dead_letter_id_fkey", "handler_work", {"dead_letter_id": shapes.ROW, "due_at": "infinity"}),
 ]
-RULES = """
+RULES = r"""
 SELECT conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid
  WHERE t.relnamespace = 'idem'::regnamespace AND c.contype IN ('c', 'u', 'p', 'f') AND t.relname <> 'alembic_version'
    AND pg_get_constraintdef(c.oid) NOT LIKE 'CHECK (idem.check_%%'

@@ -9,15 +9,15 @@ import pytest
 from schema.explained import nodes
 
 from idem.outbox.settle import change_pages, expired_leases
-from idem.sweeper import abandoned, expired_keys, history, records, too_old, unasked
+from idem.sweeper import abandoned, expired_keys, history, look, records, too_old, unasked
 
 N = 100_000
 SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
 OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events", "handler_work")
-PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "ABANDONED")
+PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "ABANDONED", "LOOK")
 STATEMENTS = {
     name: getattr(module, name)
-    for module in (expired_leases, too_old, unasked, change_pages, expired_keys, history, abandoned, records)
+    for module in (expired_leases, too_old, unasked, change_pages, expired_keys, history, abandoned, look, records)
     for name, value in vars(module).items()
     if name.isupper() and isinstance(value, str) and re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", value)
 }

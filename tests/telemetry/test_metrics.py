@@ -32,6 +32,8 @@ def fed(tree: ast.AST) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FEEDING:
             of: ast.expr = node.func.value
+            if isinstance(of, ast.Call) and isinstance(of.func, ast.Name) and of.func.id == "of":
+                of = of.args[0]
             while isinstance(of, ast.Call | ast.Attribute):
                 if isinstance(of, ast.Attribute) and isinstance(of.value, ast.Name) and of.value.id == "metrics":
                     found.add(of.attr)

@@ -198,8 +198,7 @@ def _row(*names: str) -> Callable[..., Any]:
     return namedtuple("Row", names)
 
 
-_clauses: dict[str, TextClause] = {}
-
-
+@cache
 def _clause(statement: str) -> TextClause:
-    return _clauses.setdefault(statement, text(statement))
+    # To read a statement's parameters costs as much as to run it. There are a few statements.
+    return text(statement)

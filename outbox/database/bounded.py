@@ -188,7 +188,6 @@ class _SilenceWatch:
 _watch = _SilenceWatch()
 
 
-
 def silent(seconds: float) -> str:
     """The message for a connection that was closed because it was silent."""
     return f"the database has not answered for {seconds:g} s: the connection is closed"

@@ -28,7 +28,7 @@ class Nudge:
     Errors are swallowed: the connection is made anew at the next nudge, and nothing depends on it.
     """
 
-    def __init__(self, address: Address | str, *, interval: float = 0.005, settle_time: float = 0.001) -> None:
+    def __init__(self, address: Address | str, *, interval: float = 0.005, settle_time: float = 0.0003) -> None:
         self._address = Address.of(address)
         self._interval = interval
         self._settle_time = settle_time

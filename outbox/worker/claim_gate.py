@@ -10,8 +10,8 @@ from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.values import clock
 from idem.outbox.worker.fairness import TenantRound
 
-AT_ONCE, SOON = 0.003, 0.03
-"""Seconds until the next two claims after a hint, which may come just before its commit can be seen."""
+AFTER_HINT = (0.002, 0.008, 0.03)
+"""Seconds until the next claims after a hint, which may come just before its commit can be seen."""
 
 GATHER = 0.003
 """Seconds for which a claim of a backlog waits after a call has ended in a full lane, so that it is for some more."""
@@ -95,13 +95,13 @@ class ClaimGate:
             if plan.keep and self.tenants.others:
                 return
         # After a hint claim again soon, then fall back to polling.
-        self._hints = 2 if woken.is_set() else max(0, self._hints - 1)
+        self._hints = len(AFTER_HINT) if woken.is_set() else max(0, self._hints - 1)
         woken.clear()
         events = [stop, woken, *[self.freed] * plan.spare, *[self._settled] * self._fleet_full]
-        passed = not await wait_for_any(*events, seconds=(poll, SOON, AT_ONCE)[self._hints])
+        passed = not await wait_for_any(*events, seconds=AFTER_HINT[-self._hints] if self._hints else poll)
         hinted = self._hints > 0 or woken.is_set()
         # Hints may come without a gap: a call that another process has freed, or a lane that was resumed, is found
         # after the same time.
         since = clock.boottime() - self._claimed_at
-        self._fleet_full = self._fleet_full and not passed and since < (SOON if hinted else poll)
+        self._fleet_full = self._fleet_full and not passed and since < (AFTER_HINT[-1] if hinted else poll)
         self.tenants.others = passed or hinted or (self.tenants.denied and self._settled.is_set())

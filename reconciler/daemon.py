@@ -9,16 +9,16 @@ from functools import partial
 from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.daemon import fleet
-from idem.outbox.daemon.look import Look
 from idem.outbox.daemon.schedule import Over, Passes, never
+from idem.outbox.daemon.shared_poll import SharedPoll
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_scopes import lane_scopes
 from idem.outbox.settle.change_pages import walk
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.reconciler import due, exhausted, stored
+from idem.reconciler.due_work import EVENTS, PROOFS, REDRIVES, due_work, of_lane
 from idem.reconciler.lane import LaneReconciler, ReconcilerContext
-from idem.reconciler.look import EVENTS, PROOFS, REDRIVES, look, of_lane
 from idem.reconciler.webhooks import retries
 from idem.reconciler.webhooks.fetching import Hints
 
@@ -100,9 +100,9 @@ class Reconciler:
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop`; questions that run are finished."""
         passes = Passes(self.context.life, self.context.settings.interval, stop)
-        looked = Look(
+        polled = SharedPoll(
             self.context.database,
-            lambda connection: look(connection, [lane.name for lane in self.lanes]),
+            lambda connection: due_work(connection, [lane.name for lane in self.lanes]),
             self.context.settings.interval,
         )
 
@@ -110,7 +110,7 @@ class Reconciler:
             kind: str, work: Callable[[], Awaitable[object]], always: Callable[[], bool] = never
         ) -> Callable[[], Awaitable[None]]:
             async def one_pass() -> None:
-                if await looked.finds(kind) or always():
+                if await polled.finds(kind) or always():
                     await work()
 
             return one_pass

@@ -12,8 +12,8 @@ from psycopg import AsyncConnection
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.daemon.daemon import Life
-from idem.outbox.daemon.look import Look
 from idem.outbox.daemon.schedule import Passes
+from idem.outbox.daemon.shared_poll import SharedPoll
 from idem.outbox.database.pool import REFUSED, Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import OutboxStatus
@@ -26,8 +26,8 @@ from idem.outbox.settle.change_pages import Place
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.settle.order import FIRST_KEY, KeyPlace
 from idem.sweeper.doubted import end_doubted
+from idem.sweeper.due_passes import due_passes
 from idem.sweeper.history import HistoryWalk
-from idem.sweeper.look import look
 from idem.sweeper.order import promote_waiting
 from idem.sweeper.retention_steps import Retention, RetentionStep
 from idem.sweeper.too_old import hold_too_old
@@ -125,13 +125,13 @@ class Sweeper:
         """Sweep until `stop`; a pass that runs is finished. An outage is waited out."""
         settings = self.settings
         passes = Passes(self.life, settings.interval, stop)
-        looked = Look(self.database, look, settings.interval)
+        polled = SharedPoll(self.database, due_passes, settings.interval)
 
         def add(kind: str, work: Callable[[Counter[str], float], Awaitable[bool]], interval: float) -> None:
             one_pass = self._timed(work, interval)
 
             async def if_any() -> None:
-                if await looked.finds(kind):
+                if await polled.finds(kind):
                     await one_pass()
                 elif kind == "doubted":
                     self._waiting = 0

@@ -15,6 +15,15 @@ from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.tenants import tokens
 from idem.testing.proxy import Direction, Proxy, ProxyAction
 
+SETTLES = (b"json_to_recordset", b"'lock_timeout', '10ms'")
+"""What only the statements say that settle: the gate's, and that of the commonest end."""
+
+
+def settles(data: bytes) -> bool:
+    """Whether these bytes to the database are the first of a statement that settles, on a connection that is new."""
+    return any(mark in data for mark in SETTLES)
+
+
 BOUND = 20.0
 """In seconds; generous, because `timeout` is 1 here."""
 

@@ -59,7 +59,7 @@ async def serve(order: dict[str, Any]) -> None:
     """Serve until the process is ended."""
     context, latency = None, float(order["latency"])
     if order["files"]:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*order["files"])
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: StubProvider(latency), HOST, 0, ssl=context, backlog=1024)

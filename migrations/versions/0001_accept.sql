@@ -275,6 +275,9 @@ BEGIN
             MESSAGE = format('idem: a key is completed by its caller as local or refused, not as %L', p_outcome);
     END IF;
     PERFORM idem.refuse_far_time('p_answer_ttl', p_answer_ttl);
+    IF idem.answer_problem(p_status, p_headers, p_body) IS NOT NULL THEN
+        PERFORM idem.refuse_answer(idem.answer_problem(p_status, p_headers, p_body));
+    END IF;
     INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, label, params, requested_at,
                               settled_at)
     SELECT p_intent, p_tenant, p_operation, p_key, 'completed', p_outcome, p_label, p_params, statement_timestamp(),

@@ -90,14 +90,14 @@ CREATE INDEX outbox_doubted ON idem.outbox (doubted_since, id)
     WHERE doubted_since IS NOT NULL AND status IN ('approval', 'pending', 'waiting', 'unfrozen', 'held');
 
 -- The newest moment that a provider's memory counts from, without those that are marked as not known: one that lies
--- ahead of the clock is at the end of it (outbox/settle/clock_ahead.py). A claim is looked at when it has ended: every call
--- is claimed, and few are left open.
+-- ahead of the clock is at the end of it (outbox/settle/clock_ahead.py). Claims too: one that was made by a clock that was
+-- ahead ends when the true clock has passed all of its times.
 CREATE INDEX outbox_sent_ahead ON idem.outbox ((greatest(
         nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),
         nullif(denied_sent_at, timestamptz '9999-01-01 00:00+00'))), id)
     WHERE greatest(
         nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),
-        nullif(denied_sent_at, timestamptz '9999-01-01 00:00+00')) IS NOT NULL AND status <> 'claimed';
+        nullif(denied_sent_at, timestamptz '9999-01-01 00:00+00')) IS NOT NULL;
 -- What waits for what by an ordering key: the row before another one; the first that waits of each key (under a condition
 -- of its own, as below); what waits without a place; and the oldest that waits.
 CREATE INDEX outbox_order ON idem.outbox (tenant_id, ordering_group, ordering_key, ordering_number)

@@ -2,8 +2,7 @@
 
 A moment of the past that lies ahead of the clock counts as not known while it does (`idem.is_ahead`). When the clock
 has passed it, it would look like any other, and the provider's memory would seem younger than it is. So the sweeper
-marks it before: it becomes `NEVER`, which no clock passes, until the call is settled or has a new key. A claim is
-looked at when it has ended.
+marks it before: it becomes `NEVER`, which no clock passes, until the call is settled or has a new key.
 
 Leases, due times and quiet times that were written then are left alone. Whether the clock was ahead or is behind now,
 a row does not say, and to shorten them would be wrong in the second case; `idem doctor` shows them.
@@ -29,7 +28,7 @@ NEWEST = (
 SENT_AHEAD = f"""
 SELECT o.id, {NEWEST}
   FROM idem.outbox o
- WHERE idem.is_ahead({NEWEST}) AND o.status <> 'claimed'
+ WHERE idem.is_ahead({NEWEST})
    AND ({NEWEST}, o.id) > (%(at)s, %(row)s)
  ORDER BY {NEWEST}, o.id
  LIMIT %(batch)s

@@ -17,7 +17,7 @@ from idem.outbox.settle.replay_window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_
 from idem.outbox.settle.step_columns import CALL, step_columns
 from idem.outbox.values import clock
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
-from idem.outbox.worker.fairness import LAST_SERVED, WIDTH, TenantRound, round_of_tenants
+from idem.outbox.worker.fairness import LAST_SERVED, SHARERS, WIDTH, TenantRound, round_of_tenants
 
 FORMAT_VERSIONS = (1,)
 """The versions of a frozen request that this code can send; rows of others are left to a worker that knows them."""
@@ -111,7 +111,9 @@ WITH room AS MATERIALIZED ({_ROOM}
 SELECT a.n AS room, NULL AS after, NULL AS sharers, statement_timestamp() AS at, c.*
   FROM room a LEFT JOIN (
        SELECT {_ROW}, r.headers, r.body
-         FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
+         FROM claimed c CROSS JOIN LATERAL (
+              SELECT q.* FROM idem.requests q
+               WHERE q.outbox_id = c.id AND q.generation = c.generation LIMIT 1) AS r) c ON true
 """  # noqa: S608
 
 _ROUND = round_of_tenants(
@@ -139,7 +141,7 @@ WITH RECURSIVE room AS MATERIALIZED ({_ROOM}
     RETURNING {_TAKEN}
 )
 SELECT a.room,
-       {LAST_SERVED}, a.sharers, statement_timestamp() AS at, c.*
+       {LAST_SERVED}, {SHARERS}, statement_timestamp() AS at, c.*
   FROM round a LEFT JOIN (
        SELECT {_ROW}, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
               CASE WHEN NOT %(exact)s THEN r.body END AS body

@@ -85,6 +85,10 @@ LAST_SERVED = """(SELECT v.tenant_id FROM visited v
                     THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after"""
 
 
+# Of the round `a`: how many tenants with due rows it has met; NULL: it did not come all the way round.
+SHARERS = "CASE WHEN a.sharers < a.room AND a.number < %(turns)s::integer THEN a.sharers END AS sharers"
+
+
 class TenantRound:
     """One worker's position in the round of the tenants of one lane, and whether it keeps a call free for others.
 
@@ -129,8 +133,9 @@ class TenantRound:
         self.after = after or self.after
 
     def went_round(self, sharers: int | None, now: float, took: float) -> None:
-        """A round met so many tenants with due rows; it took so many seconds."""
-        self._round_due = now + max(ALONE, SHARE * took) if (sharers or 0) <= 1 else 0.0
+        """A round met so many tenants with due rows (None: it was not made to its end); it took so many seconds."""
+        alone = sharers is not None and sharers <= 1
+        self._round_due = now + max(ALONE, SHARE * took) if alone else 0.0
 
     def claimed_spare(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
         """A claim for the others took rows of these tenants, of the `room` that fleet and pause left it."""

@@ -275,7 +275,8 @@ def _change(one: Unfrozen, made: Made) -> Change:
         if ready.queued_as is OutboxStatus.APPROVAL:
             details |= approval.details(ready)
         evidence = replace(change.evidence, details=details)
-        return replace(change, status=ready.queued_as, ruling=made.ruling, evidence=evidence)
+        # Due from now on: a claim that found nothing begins behind what was due before it.
+        return replace(change, status=ready.queued_as, ruling=made.ruling, evidence=evidence, due_in=0.0)
     said = storable.text(made, 500)
     evidence = Evidence("worker", "unrenderable", seen=Seen(error=type(made).__name__, note=said))
     letter = DeadLetter(Reason.UNRENDERABLE, {"operation": row.operation, "error": type(made).__name__, "note": said})

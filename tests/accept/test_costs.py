@@ -15,6 +15,8 @@ from sqlalchemy import Connection, event, text
 from idem.decisions import Accepted, Replay
 from idem.outbox.domain.catalogue import Catalogue
 
+CHECKED = {"check_key": 1, "check_intent": 1, "check_row": 1}
+"""The rules of the three rows of a new call."""
 CALLS = """
 SELECT s.funcname, s.calls FROM pg_stat_xact_user_functions s JOIN pg_proc p ON p.oid = s.funcid
  WHERE s.schemaname = 'idem' AND p.prorettype <> 'trigger'::regtype
@@ -81,7 +83,7 @@ ONE_EACH = dict.fromkeys(TABLES, (1, 0))
 def test_a_new_key_is_one_statement_that_reads_nothing_whole(shop: Shop, counting: Counting) -> None:
     assert isinstance(shop.accept(counting.connection), Accepted)
     assert len(counting.statements) == 1
-    assert counting.calls() == {"accept": 1, "accept_key": 1}
+    assert counting.calls() == {"accept": 1, "accept_key": 1, **CHECKED}
     assert counting.written() == ONE_EACH
     # The installation is one row.
     assert {table for table, (whole, _) in counting.read().items() if whole} == {"installation"}
@@ -101,7 +103,7 @@ def test_by_sql_plain_params_take_the_short_ways(shop: Shop) -> None:
     """Params without an escape, a fraction or anything that looks like card data; and what each of them costs more."""
     synced(shop.url, Catalogue(ENVIRONMENT, shop.acceptor.providers, shop.acceptor.operations))
     plain = {"amount": 100, "currency": "eur"}
-    usual = {"accept": 1, "accept_key": 1, "may_produce": 1, "jcs": 1, "jcs_value": 1}
+    usual = {"accept": 1, "accept_key": 1, "may_produce": 1, "jcs": 1, "jcs_value": 1, **CHECKED}
     costs: dict[str, tuple[Any, dict[str, int]]] = {
         "plain": (plain, {}),
         "a list in it": ({**plain, "items": [1, 2, 3]}, {"jcs_value": 2}),

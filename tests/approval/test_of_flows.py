@@ -219,7 +219,7 @@ async def test_an_ordered_flow_keeps_its_place_through_its_approval_and_its_step
 
 
 async def test_no_role_of_a_program_begins_a_later_step_in_its_place(shop: LocalFlows) -> None:
-    """It may write ends of steps and delete rows; what begins after them asks all the same."""
+    """It may write ends of steps and delete rows; what begins in the same statement asks all the same."""
     shop.define(step("charge"), step("ship", on_refusal="stop"), approve=lambda params: True)
     intent = shop.spine.accept("k1", operation="order", asked_by="grace").intent_id
     role = f"idem_daemon_{os.getpid()}_steps"
@@ -234,11 +234,11 @@ async def test_no_role_of_a_program_begins_a_later_step_in_its_place(shop: Local
                     "INSERT INTO idem.steps (intent_id, step, outbox_id, name, outcome)"
                     " SELECT intent_id, 1, id, 'charge', 'succeeded' FROM idem.outbox WHERE intent_id = %s", [intent],
                 )  # fmt: skip
-                connection.execute("DELETE FROM idem.outbox WHERE intent_id = %s", [intent])
                 connection.execute(
-                    "SELECT idem.begin_step(%s, 2, '1 day', NULL, 'worker', NULL, NULL, NULL, NULL, false, false)",
-                    [intent],
-                )
+                    "WITH gone AS (DELETE FROM idem.outbox WHERE intent_id = %s RETURNING intent_id)"
+                    " SELECT idem.begin_step(g.intent_id, 2, '1 day', NULL, 'worker', NULL, NULL, NULL, NULL, false, false)"
+                    " FROM gone g", [intent],
+                )  # fmt: skip
                 connection.commit()
         finally:
             admin.execute(f"DROP OWNED BY {role}")

@@ -135,6 +135,9 @@ def test_no_connection_is_opened_elsewhere() -> None:
         ("migrations/sessions.py", "create_engine"),
         # A client of the demo is an application.
         ("cli/demo/clients.py", "create_async_engine"),
+        # The clients of a bench are applications too, and its floor is no session of idem's.
+        ("cli/bench/accepting.py", "create_async_engine"),
+        ("cli/bench/floor.py", "AsyncConnection.connect"),
     }
 
 

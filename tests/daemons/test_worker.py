@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from fix_line import database_proxy
+from fix_line import database_proxy, settles
 from fix_spine import Spine
 from fix_steps import working
 from fix_waiting import until
@@ -73,7 +73,7 @@ async def test_a_settle_whose_answer_is_lost_is_written_once(spine: Spine) -> No
         cut: list[bool] = []
 
         def watch(number: int, direction: Direction, data: bytes) -> ProxyAction:
-            if direction == "to_server" and b"json_to_recordset" in data:
+            if direction == "to_server" and settles(data):
                 settling.add(number)
             elif direction == "to_client" and number in settling and not cut:
                 cut.append(True)

@@ -1,4 +1,4 @@
-"""Evidence, dead letters and events are inserted by one module and by the gate; in SQL by five functions."""
+"""Evidence, dead letters and events are inserted by one module and by the gate; in SQL by six functions."""
 
 import re
 
@@ -8,10 +8,11 @@ INSERT = r"(?i)INSERT\s+INTO\s+idem\.(evidence|dead_letters|events)\b"
 WRITERS = {
     "outbox/settle/record.py": "the one module that writes them",
     "outbox/settle/gate.py": "the one statement that moves rows and writes what is on record about that",
+    "outbox/settle/commonest.py": "the same for the commonest end, as narrow as it can be",
     "outbox/settle/order.py": "the part of that statement, and of the sweeper, that promotes the next row",
     "cli/demo/sabotage.py": "destroys the guarantees on purpose, so that the proof of the demo fails",
 }
-FUNCTIONS = {"queue_call", "complete", "client_retry", "begin_inline", "begin_step", "approve"}
+FUNCTIONS = {"accept_key", "queue_call", "complete", "client_retry", "begin_inline", "begin_step", "approve"}
 
 
 def test_nothing_else_writes_the_record() -> None:

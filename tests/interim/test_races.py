@@ -8,7 +8,7 @@ from typing import Any
 
 import kill_worker
 import pytest
-from fix_line import target, through
+from fix_line import settles, target, through
 from fix_spine import Spine, catalogue
 from fix_steps import claim_one
 from fix_waiting import until
@@ -92,7 +92,7 @@ async def test_a_worker_is_killed_between_the_answer_and_its_settlement(shop: Sh
     worker: list[Any] = []
 
     def watch(_number: int, direction: Direction, data: bytes) -> ProxyAction:
-        if direction == "to_server" and b"json_to_recordset" in data:
+        if direction == "to_server" and settles(data):
             os.kill(worker[0].pid, signal.SIGKILL)
             return "cut"
         return "pass"

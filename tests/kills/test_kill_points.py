@@ -15,7 +15,7 @@ import layers
 import pytest
 from fix_accept import Acceptor
 from fix_forking import started
-from fix_line import target, through
+from fix_line import settles, target, through
 from fix_spine import Spine, catalogue
 
 from idem.decisions import Replay
@@ -48,7 +48,7 @@ async def proxies(spine: Spine, killer: Killer, point: str, run: int) -> AsyncIt
             killer.kill()  # committed, and its answer never arrives
             return "cut"
         if point == "settling":
-            if direction == "to_server" and b"json_to_recordset" in data:
+            if direction == "to_server" and settles(data):
                 settling.add(number)
                 if run % 2 == 0:
                     killer.kill()  # the statement never arrives

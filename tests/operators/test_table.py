@@ -215,7 +215,7 @@ async def test_what_only_looks_and_what_pauses_changes_no_row(desk: Desk) -> Non
 
 
 LONG_RUNNING = ("api", "bank", "webhooks", "worker", "sweeper", "reconciler")
-DAEMONS = {"run", "up", "demo", *(f"{name} run" for name in LONG_RUNNING)}
+DAEMONS = {"run", "up", "demo", "bench", *(f"{name} run" for name in LONG_RUNNING)}
 
 
 def test_every_command_is_in_the_table() -> None:

@@ -156,8 +156,9 @@ async def test_code_that_hangs_holds_nobody_up(spine: Spine, application: Applic
     hanging = [application.accepted(f"bad{n}", {"amount": 1, "bad": True}) for n in range(THREADS)]
     other = application.accepted("other", operation="pay.keyless")
     try:
-        await freezer.once()
-        assert {await spine.status(intent) for intent in hanging} == {"held"}
+        # On a busy machine one may have begun too late to be blamed in the first pass.
+        while {await spine.status(intent) for intent in hanging} != {"held"}:
+            await freezer.once()
         assert await spine.letters(hanging[0]) == ["unrenderable"]
         assert await spine.status(other) == "pending"
         late = application.accepted("late", {"amount": 5})

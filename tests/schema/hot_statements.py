@@ -171,6 +171,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     ]
     by_name: dict[str, Values] = {
         "claim.CLAIM": {**LANE, **HOLD, "concurrency": 2000},
+        "due_passes.DUE_PASSES": {}, "due_work.DUE_WORK": {"providers": ["p0"], "accounts": ["a0"]},
         "claim.CLAIM_NEXT": {**LANE, **HOLD, "concurrency": 2000, "from_time": LONG_AGO, "from_id": UUID(int=0)},
         "commonest.COMPLETE_SUCCEEDED": succeeded(claimed),
         "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},

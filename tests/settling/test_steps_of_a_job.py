@@ -76,5 +76,4 @@ async def test_a_drained_job_takes_few_steps_and_its_part_of_a_full_batch(spine:
     assert sum(entered.values()) / JOBS < STEPS, "\n".join(map(str, entered.most_common(70)))
     assert executed[COMPLETE_SUCCEEDED] <= BATCHES
     assert executed[CLAIM] + executed[CLAIM_NEXT] <= 2 * BATCHES
-    for never in ("Thread.start", "JSONEncoder.iterencode"):
-        assert entered[never] <= BATCHES, never
+    assert entered["Thread.start"] <= BATCHES, "threads are kept"

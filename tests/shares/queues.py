@@ -13,6 +13,7 @@ from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.fairness import TenantRound
+from idem.outbox.worker.queue_position import QueuePosition
 
 PLANT = Path(__file__).with_name("queues_plant.sql").read_text()
 
@@ -32,7 +33,9 @@ def lane(spine: Spine) -> LaneScope:
 async def grab(
     connection: AsyncConnection[Any], name: LaneScope, limit: int, turns: TenantRound | None = None
 ) -> list[Claim]:
-    """One claim."""
+    """One claim, from the head of the queue: what is planted is older than the place of the claim before."""
+    if turns is not None:
+        turns.position = QueuePosition()
     return await claims.claim(
         connection, name, token=uuid4(), holder="test", lease=60, limit=limit, now=clock.boottime(), tenants=turns
     )

@@ -20,6 +20,10 @@ from idem.reconciler import due
 YEAR = 366 * 86400.0
 
 READS = {
+    "cli/bench/accepting.py": "when a bench has accepted, to compare with what the application and the database say",
+    "cli/bench/application.py": "when a bench's call begins",
+    "cli/bench/installation.py": "from when a bench's certificate is valid",
+    "cli/bench/stage.py": "how far a bench's clock is from its database's",
     "cli/demo/clients.py": "what a demonstration writes down",
     "cli/demo/installation.py": "the day, in the sample configuration that is written",
     "cli/group/sample.py": "the day, in the sample configuration that is written",

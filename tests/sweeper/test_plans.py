@@ -14,7 +14,7 @@ from idem.sweeper import abandoned, expired_keys, history, look, records, too_ol
 N = 100_000
 SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
 OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events", "handler_work")
-PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "ABANDONED", "LOOK")
+PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "ABANDONED", "DUE_PASSES")
 STATEMENTS = {
     name: getattr(module, name)
     for module in (expired_leases, too_old, unasked, change_pages, expired_keys, history, abandoned, look, records)

@@ -16,7 +16,7 @@ Ask: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[Collection[str]]]
 """The kinds of work that there may be. One that is missing has none."""
 
 
-class Look:
+class SharedPoll:
     """The shared answer. `interval`: seconds between two of the passes that share it."""
 
     def __init__(self, database: Database, ask: Ask, interval: float) -> None:

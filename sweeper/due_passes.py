@@ -9,7 +9,7 @@ from idem.outbox.settle.clock_ahead import NEWEST
 
 # Each part goes by the index that its pass goes by, and reads one row at most. In its order: a plan for "is there one"
 # may read everything that waits.
-LOOK = f"""
+DUE_PASSES = f"""
 SELECT (SELECT c.id FROM idem.outbox c
          WHERE c.status = 'claimed' AND c.claimed_until <= statement_timestamp()
          ORDER BY c.claimed_until, c.id LIMIT 1) IS NOT NULL AS leases,
@@ -30,8 +30,8 @@ SELECT (SELECT c.id FROM idem.outbox c
 """  # noqa: S608
 
 
-async def look(connection: AsyncConnection[Any]) -> frozenset[str]:
+async def due_passes(connection: AsyncConnection[Any]) -> frozenset[str]:
     """The passes that may find something, by their names."""
-    found = await (await records(connection).execute(LOOK)).fetchone()
+    found = await (await records(connection).execute(DUE_PASSES)).fetchone()
     assert found is not None
     return frozenset(name for name, is_there in found._asdict().items() if is_there)

@@ -10,8 +10,8 @@ from idem.outbox.domain.lane_scopes import LaneScope
 PROOFS, EVENTS, REDRIVES = "stored proofs", "waiting events", "redrives"
 
 # Each part goes by the index that its pass goes by, and in its order: one row is read, of those that no pass can take
-# too. An unknown row that another reconciler asks about counts: its claim may be over before the next look.
-LOOK = """
+# too. An unknown row that another reconciler asks about counts: its claim may be over before the next poll.
+DUE_WORK = """
 SELECT w.kind
   FROM (VALUES
        ('stored proofs', (SELECT p.outbox_id FROM idem.proofs p
@@ -44,9 +44,9 @@ def of_lane(kind: str, lane: LaneScope) -> str:
     return f"{kind} {lane.provider}/{lane.account}"
 
 
-async def look(connection: AsyncConnection[Any], lanes: Iterable[LaneScope]) -> frozenset[str]:
+async def due_work(connection: AsyncConnection[Any], lanes: Iterable[LaneScope]) -> frozenset[str]:
     """The passes that may find something, by their names."""
     names = list(lanes)
     wanted = {"providers": [lane.provider for lane in names], "accounts": [lane.account for lane in names]}
-    found = await (await connection.execute(LOOK, wanted)).fetchall()
+    found = await (await connection.execute(DUE_WORK, wanted)).fetchall()
     return frozenset(kind for (kind,) in found)

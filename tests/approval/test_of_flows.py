@@ -236,8 +236,8 @@ async def test_no_role_of_a_program_begins_a_later_step_in_its_place(shop: Local
                 )  # fmt: skip
                 connection.execute(
                     "WITH gone AS (DELETE FROM idem.outbox WHERE intent_id = %s RETURNING intent_id)"
-                    " SELECT idem.begin_step(g.intent_id, 2, '1 day', NULL, 'worker', NULL, NULL, NULL, NULL, false, false)"
-                    " FROM gone g", [intent],
+                    " SELECT idem.begin_step(g.intent_id, 2, '1 day', NULL, 'worker', NULL, NULL, NULL, NULL, false,"
+                    "                        false) FROM gone g", [intent],
                 )  # fmt: skip
                 connection.commit()
         finally:

@@ -1,6 +1,6 @@
 -- What the database refuses of an outbox row and of a frozen request.
--- Here and for keys and intents: what looks at an UPDATE does so AFTER it. A row that a trigger looks at before is fetched
--- and locked once more for each UPDATE. `UPDATE OF` names what a statement must set for the trigger to look at all.
+-- Here and for keys and intents a trigger checks an UPDATE AFTER it. A row that a trigger checks before is fetched and
+-- locked once more for each UPDATE. `UPDATE OF` names what a statement must set for the trigger to be asked at all.
 
 -- How a row begins, and that its intent is open: no second call is queued for what has its end. One function, because
 -- PostgreSQL parses the WHEN of a trigger again in each statement, and an accept is a statement of one row.

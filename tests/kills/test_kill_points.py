@@ -53,7 +53,7 @@ async def proxies(spine: Spine, killer: Killer, point: str, run: int) -> AsyncIt
                 if run % 2 == 0:
                     killer.kill()  # the statement never arrives
                     return "cut"
-            elif direction == "to_client" and number in settling:
+            elif direction == "to_client" and number in settling and b"SELECT 1" in data:
                 killer.kill()  # committed, and its answer never arrives
                 return "cut"
         return "pass"

@@ -28,7 +28,7 @@ STEPS = 620
 """Functions of Python and of C that the loop's thread enters for a job, from claim to settled: about 540 now, and 1,400
 before, with a thread for each answer, batches of four, and a record of 39 members for each end."""
 BATCHES = 20
-"""Statements of each kind: claims and ends of up to 100 jobs, and what begins and ends a drain."""
+"""Statements that end up to 100 jobs each. A claim is for the slots that are free, so there are more of those."""
 
 
 @pytest.fixture(autouse=True)
@@ -75,5 +75,5 @@ async def test_a_drained_job_takes_few_steps_and_its_part_of_a_full_batch(spine:
         await running
     assert sum(entered.values()) / JOBS < STEPS, "\n".join(map(str, entered.most_common(70)))
     assert executed[COMPLETE_SUCCEEDED] <= BATCHES
-    assert executed[CLAIM] + executed[CLAIM_NEXT] <= 2 * BATCHES
+    assert executed[CLAIM] + executed[CLAIM_NEXT] <= 4 * BATCHES
     assert entered["Thread.start"] <= BATCHES, "threads are kept"

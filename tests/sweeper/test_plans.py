@@ -9,7 +9,7 @@ import pytest
 from schema.explained import nodes
 
 from idem.outbox.settle import change_pages, expired_leases
-from idem.sweeper import abandoned, expired_keys, history, look, records, too_old, unasked
+from idem.sweeper import abandoned, due_passes, expired_keys, history, records, too_old, unasked
 
 N = 100_000
 SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
@@ -17,7 +17,17 @@ OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events", 
 PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "ABANDONED", "DUE_PASSES")
 STATEMENTS = {
     name: getattr(module, name)
-    for module in (expired_leases, too_old, unasked, change_pages, expired_keys, history, abandoned, look, records)
+    for module in (
+        expired_leases,
+        too_old,
+        unasked,
+        change_pages,
+        expired_keys,
+        history,
+        abandoned,
+        due_passes,
+        records,
+    )
     for name, value in vars(module).items()
     if name.isupper() and isinstance(value, str) and re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", value)
 }

@@ -18,7 +18,7 @@ SELECT (SELECT c.id FROM idem.outbox c
          ORDER BY c.start_before, c.id LIMIT 1) IS NOT NULL AS queue,
        (SELECT o.id FROM idem.outbox o WHERE o.status = 'waiting' ORDER BY o.status_since LIMIT 1) IS NOT NULL
        AS "order",
-       (SELECT d.outbox_id FROM idem.doubts d ORDER BY d.outbox_id LIMIT 1) IS NOT NULL
+       EXISTS (SELECT FROM idem.doubts)
        OR (SELECT c.id FROM idem.outbox c
             WHERE c.doubted_since IS NOT NULL
               AND c.status IN ('approval', 'pending', 'waiting', 'unfrozen', 'held')

@@ -92,7 +92,7 @@ CREATE FUNCTION idem.card_data(p_params jsonb) RETURNS text LANGUAGE sql IMMUTAB
     ) AS found LIMIT 1);
 
 -- Whether params in their canonical form may have anything that `card_data` finds: true wherever it does, and seldom else.
--- It looks at the text once, and not at each member.
+-- It reads the text once, and not each member.
 CREATE FUNCTION idem.may_have_card_data(p_canonical text) RETURNS boolean LANGUAGE sql IMMUTABLE
     RETURN (p_canonical COLLATE "C") ~* (E'[2-6][0-9]{3}([ -]?[0-9]){9}|[^ -\\[\\]-~]|s[^a-z0-9]*e[^a-z0-9]*c[^a-z0-9]*u'
         '|c[^a-z0-9]*(a[^a-z0-9]*r[^a-z0-9]*d|v[^a-z0-9]*[vcn]|s[^a-z0-9]*c)|p[^a-z0-9]*a[^a-z0-9]*n');

@@ -41,7 +41,8 @@ async def ready(
 ) -> None:
     """Run `checks` until they pass, for at most `seconds`; raises their error if it is permanent or the time is over.
 
-    They get a connection without idem's settings: refused connections are so told from lost ones.
+    They get a connection that has none of idem's settings yet; by it a server that refuses is told from a line that
+    broke.
     """
     import psycopg
 

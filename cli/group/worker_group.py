@@ -46,6 +46,8 @@ def run(options: DaemonOptions, processes: int) -> int:
             gathered({**os.environ, **named}, address, stop, stop_timeout=longest, grace=longest)
         )
         health = GroupHealth()
+        # Until all of them have been seen.
+        health.draining = True
         if options.metrics_port is not None:
             beside = SideServer(options.metrics_host, options.metrics_port, health, name="worker")
             stack.callback(beside.close)

@@ -141,8 +141,8 @@ BEGIN
     RETURN d;
 END $$;
 
--- What every accept of a provider's call ends with: outbox row, frozen request and evidence of a new intent. Without a
--- method there is no request yet: a worker renders it. `p_approval` as in the table. The status of the row comes back;
+-- Row, frozen request and evidence of an intent that is there already: after submit, and of an accept with an ordering key.
+-- Without one accept_key writes the same in its one statement: change both. Without a method there is no request yet: a worker renders it. `p_approval` as in the table. The status of the row comes back;
 -- with an ordering key it may wait for others, and so does this call for open transactions that have accepted something
 -- of the same key. What waits for its approval has its place in the order too.
 CREATE FUNCTION idem.queue_call(

@@ -2,10 +2,9 @@
 -- Here and for keys and intents a trigger checks an UPDATE AFTER it. A row that a trigger checks before is fetched and
 -- locked once more for each UPDATE. `UPDATE OF` names what a statement must set for the trigger to be asked at all.
 
--- How a row begins, and that its intent is open: no second call is queued for what has its end. One function, because
--- PostgreSQL parses the WHEN of a trigger again in each statement, and an accept is a statement of one row.
--- It finds whose row it is.
--- By the key first: accept writes intent and row in one statement, the row before the intent; both after the key.
+-- How a row begins, whose it is, and that its intent is open: no second call is queued for what has its end. One function,
+-- because PostgreSQL parses the WHEN of a trigger in each statement. The key is read first: accept writes key, row and
+-- intent in one statement, in this order.
 CREATE FUNCTION idem.begin_row() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     state  text;

@@ -48,7 +48,8 @@ CREATE TABLE idem.webhook_bodies (
 
 -- An event may come before we know the provider's reference: it is due at once when that is written, by whomever.
 -- Who holds an event is about to decide over it, and is not waited for.
--- Once for all rows of a statement.
+-- Once for all rows of a statement. Also where the reference is as it was: a transition table does not say what has changed,
+-- and there is seldom an event.
 CREATE FUNCTION idem.wake_unmatched_events() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- In the order of its index, so that no session reads the whole table for it.

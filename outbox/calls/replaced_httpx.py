@@ -41,7 +41,7 @@ async def exchange(
     tls: ssl.SSLContext,
     seconds: float,
 ) -> None:
-    """Make the call once, on a connection of its own. Raises whatever stands there raises; BodyTooLong."""
+    """Make the call once, on a connection of its own. Raises BodyTooLong, and whatever the replaced code raises."""
     transport = httpx.AsyncHTTPTransport(verify=tls, http2=False, retries=0, trust_env=False)
     extensions: dict[str, object] = {"target": request.path.encode("ascii")}
     if where.host != address:

@@ -121,8 +121,8 @@ class _Room:
         self._slots = slots
 
     def wants_another(self) -> bool:
-        """Whether another thread is to be called, which counts as one from now on. One that is coming takes all that
-        ends at once. Under the lock."""
+        """Whether to call another thread, which is counted at once. None while a called one has not begun: it may do
+        all that waits, if that ends at once. Under the lock."""
         wanted = bool(self.waiting) and self.busy == self.threads < self._slots
         self.threads += wanted
         return wanted
@@ -183,15 +183,15 @@ class Turns:
                 room.threads -= 1
 
     def _end_late(self) -> None:
-        """End the turns whose time is over. In the order in which they were put, so the first that goes on is not the
-        last to be looked at where its code has not begun."""
+        """End the turns whose time is over: of code that has not begun its patience, else its limit."""
         now, left = time.monotonic(), deque[_Turn]()
         for turn in self._open:
             if turn.ended.done():
                 continue
             since, limit = (turn.put, self._patience) if turn.began is None else (turn.began, self._limit)
             if now - since > limit:
-                turn.ended.set_exception(TimeoutError(f"it took longer than {limit:g} s"))
+                why = "no slot was free within" if turn.began is None else "it took longer than"
+                turn.ended.set_exception(TimeoutError(f"{why} {limit:g} s"))
             else:
                 left.append(turn)
         self._open = left

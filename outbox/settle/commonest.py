@@ -24,10 +24,9 @@ from idem.outbox.settle.doubted_rows import O_IS_LISTED
 from idem.outbox.settle.report import Report
 from idem.outbox.values import storable
 
-# Locks are waited for ten milliseconds at the most: what another session holds is for the gate, which skips it. The
-# claim stands in a comparison that no index serves, or a plan could read all claims for each row. Where a key was not
-# as expected, the division by zero at the end undoes the
-# whole statement.
+# Locks are waited for ten milliseconds at the most: what another session holds is for the gate, which skips it.
+# `IS NOT DISTINCT FROM` and `|| ''` keep the planner from outbox_claims and outbox_leases, by which it could read all
+# claims for each row. If a key was not as expected, the division by zero at the end undoes the statement.
 COMPLETE_SUCCEEDED = f"""
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '10ms', true)
 ), input AS (

@@ -1,5 +1,7 @@
 """The one gate: every end of a claim, every proof, verdict and operator's decision is written here.
 
+The commonest end has a narrow statement of its own (`commonest`), which must write the same: a test compares them.
+
 Beside it, each writes its own state: accept, the completion of a local operation, the begin of an inline call, the
 client's retry and the approval of a call (SQL functions), the claim (`worker.claim`), and the expiry of keys with the
 rows at rest that go with them (`sweeper.expired_keys`, `sweeper.abandoned`).

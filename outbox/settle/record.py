@@ -1,7 +1,7 @@
 """The record beside the state: evidence, dead letters and events.
 
-In Python, only the gate and this module insert them; the SQL functions of accept, of the client's retry and of inline
-calls insert their own.
+In Python, only the gate, `commonest`, `order` and this module insert them; the SQL functions of accept, of the client's
+retry, of an approval, of steps and of inline calls insert their own.
 
 A dead letter is logged and counted after the commit. A statement that changes rows by itself (a sweep, a claim,
 a doubt) puts the clause `noted` or `buried` into its own text, so that the change and its record are one statement.

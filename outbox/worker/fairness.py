@@ -16,8 +16,8 @@ WIDTH = 100
 microseconds for each, when thousands of tenants wait for their back-off."""
 
 ALONE = 0.1
-"""Seconds for which a tenant that was alone in the last round is served without one: the longest that another one waits
-for its turn because of that."""
+"""Seconds for which a tenant that was alone in the last round is served without one, or `SHARE` times what that round
+took, if that is longer: so long may another tenant wait for its turn."""
 
 SHARED = 600.0
 """Seconds for which a lane counts as shared after it was seen to be: a slot is kept free in it meanwhile."""

@@ -25,41 +25,41 @@ from idem.sweeper import daemon as sweeping
 from idem.sweeper.daemon import Sweeper
 
 INTERVAL = 0.2
-LOOKS = 10
+POLLS = 10
 BESIDE = 5
-"""Statements that may fall into as many looks: heartbeats, and passes that are rare."""
+"""Statements that may fall into as many polls: heartbeats, and passes that are rare."""
 
 
 class Sent:
-    """What the sessions of this process have sent between the second look of a daemon and the last of `LOOKS`.
+    """What the sessions of this process have sent between the second poll of a daemon and the last of `POLLS`.
 
     Everything counts: statements, BEGIN, and the question of a pool whether a session lives.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
-        self.at_looks: list[int] = []
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
+        self.at_polls: list[int] = []
         self._now = 0
-        wait, look = BoundedConnection.wait, module.look
+        wait, poll = BoundedConnection.wait, getattr(module, name)
 
         async def counted(connection: Any, work: Any, *arguments: Any, **named: Any) -> Any:
             # A pool commits what is handed back to it, which sends nothing where there is no transaction.
             self._now += work.__name__ != "_commit_gen"
             return await wait(connection, work, *arguments, **named)
 
-        async def looked(*arguments: Any) -> Any:
-            self.at_looks.append(self._now)
-            return await look(*arguments)
+        async def polled(*arguments: Any) -> Any:
+            self.at_polls.append(self._now)
+            return await poll(*arguments)
 
         monkeypatch.setattr(BoundedConnection, "wait", counted)
-        monkeypatch.setattr(module, "look", looked)
+        monkeypatch.setattr(module, name, polled)
 
     @property
     def enough(self) -> bool:
-        return len(self.at_looks) > LOOKS + 1
+        return len(self.at_polls) > POLLS + 1
 
     @property
     def number(self) -> int:
-        return self.at_looks[LOOKS + 1] - self.at_looks[1]
+        return self.at_polls[POLLS + 1] - self.at_polls[1]
 
 
 def sweeper(database: Database, known: Catalogue) -> Sweeper:
@@ -77,7 +77,7 @@ async def test_an_idle_daemon_asks_once_for_all_its_passes(
     sent = Sent(monkeypatch, module)
     async with connected(spine.url, size=2) as database, running(daemon(database, spine.catalogue)):
         await until(lambda: sent.enough)
-    assert LOOKS <= sent.number <= LOOKS + BESIDE
+    assert POLLS <= sent.number <= POLLS + BESIDE
 
 
 MODULES = """

@@ -1,4 +1,4 @@
-"""Evidence, dead letters and events are inserted by one module and by the gate; in SQL by six functions."""
+"""Evidence, dead letters and events are inserted by the modules and SQL functions that are listed here."""
 
 import re
 

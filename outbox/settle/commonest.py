@@ -16,6 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
 from idem.outbox.database.server_errors import away
+from idem.outbox.database.short import short
 from idem.outbox.domain.completion import meaning
 from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.domain.transition import evidence_details
@@ -27,7 +28,7 @@ from idem.outbox.values import storable
 # Locks are waited for ten milliseconds at the most: what another session holds is for the gate, which skips it.
 # `IS NOT DISTINCT FROM` and `|| ''` keep the planner from outbox_claims and outbox_leases, by which it could read all
 # claims for each row. If a key was not as expected, the division by zero at the end undoes the statement.
-COMPLETE_SUCCEEDED = f"""
+COMPLETE_SUCCEEDED = short(f"""
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '10ms', true)
 ), input AS (
     SELECT u.* FROM patience p CROSS JOIN unnest(
@@ -87,7 +88,7 @@ SELECT g.id, n.tenant_id, n.operation, n.idempotency_key, g.intent_id, g.attempt
        g.traceparent
   FROM gone g JOIN kept n ON n.id = g.intent_id
  WHERE 1 / CASE WHEN (SELECT count(*) FROM answered) = (SELECT count(*) FROM gone) THEN 1 ELSE 0 END = 1
-"""  # noqa: S608
+""")  # noqa: S608
 
 
 async def complete_succeeded(connection: AsyncConnection[Any], reports: Sequence[Report]) -> set[UUID]:

@@ -9,6 +9,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.memory import WENT_BACK
 from idem.outbox.database.pool import records
+from idem.outbox.database.short import short
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.lane_scopes import LaneScope
 from idem.outbox.domain.outbox_row import OutboxRow, claimed_row
@@ -94,7 +95,7 @@ _ROW = f"""c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS pr
               r.method, r.path"""
 
 # A claim of what has waited longest, of any tenant: the queue is read from a place on (`QueuePosition`), in its order.
-CLAIM_NEXT = f"""
+CLAIM_NEXT = short(f"""
 WITH room AS MATERIALIZED ({_ROOM}
 ), claimed AS (
     UPDATE idem.outbox o {_TAKE}
@@ -114,7 +115,7 @@ SELECT a.n AS room, NULL AS after, NULL AS sharers, statement_timestamp() AS at,
          FROM claimed c CROSS JOIN LATERAL (
               SELECT q.* FROM idem.requests q
                WHERE q.outbox_id = c.id AND q.generation = c.generation LIMIT 1) AS r) c ON true
-"""  # noqa: S608
+""")  # noqa: S608
 
 _ROUND = round_of_tenants(
     "pending",

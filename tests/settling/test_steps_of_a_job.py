@@ -77,3 +77,4 @@ async def test_a_drained_job_takes_few_steps_and_its_part_of_a_full_batch(spine:
     assert executed[COMPLETE_SUCCEEDED] <= BATCHES
     assert executed[CLAIM] + executed[CLAIM_NEXT] <= 4 * BATCHES
     assert entered["Thread.start"] <= BATCHES, "threads are kept"
+    assert entered["_query2pg_nocache"] <= BATCHES, "the driver knows these statements"

@@ -22,6 +22,8 @@ PREFIX = "idem_bench_"
 ENVIRONMENT = "bench"
 NAME = "idem bench"
 """The name of its sessions."""
+MARK = "made by idem bench, which drops it"
+"""The comment on each database of a bench: no other one is ever dropped."""
 NO_RIGHT = (
     "the bench makes a database of its own, and this role may not: ALTER ROLE {role} CREATEDB as a superuser, or use a "
     "role that may"
@@ -48,20 +50,24 @@ def database(url: str, say: Callable[[str], None], *, schema: bool = True) -> It
                 admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
             except psycopg.errors.InsufficientPrivilege:
                 raise ConfigError(NO_RIGHT.format(role=admin.info.user)) from None
+            admin.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(sql.Identifier(name), sql.Literal(MARK)))
             stack.enter_context(session.connect_sync(made, name=NAME))
         if schema:
             runner.upgrade(made, environment=ENVIRONMENT)
         yield made
 
 
-LEFT = r"SELECT datname::text FROM pg_database WHERE datname LIKE 'idem\_bench\_%' ORDER BY 1"
+LEFT = """
+SELECT d.datname::text FROM pg_database d
+ WHERE d.datname ~ '^idem_bench_[0-9a-f]{8}$' AND shobj_description(d.oid, 'pg_database') = %(mark)s ORDER BY 1
+"""
 
 
 def drop_left(url: str, say: Callable[[str], None]) -> None:
     """Drop the databases of killed runs; leave those of running ones, and tell of each."""
     with session.connect_sync(url, name=NAME, timeouts=PATIENT) as admin:
         admin.execute(TURN)
-        for (name,) in admin.execute(LEFT).fetchall():
+        for (name,) in admin.execute(LEFT, {"mark": MARK}).fetchall():
             try:
                 admin.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
             except psycopg.errors.ObjectInUse:

@@ -40,6 +40,10 @@ class BodyTooLong(Exception):
     """The response body is longer than the limit, or comes in more pieces."""
 
 
+WITHOUT_BODY: Final = frozenset({204, 205, 304})
+"""Statuses whose answers have none, whatever their headers say."""
+
+
 @dataclass(slots=True)
 class ProviderAnswer:
     """An answer as far as it has come. `plain`: nothing about it speaks against another call on its connection."""
@@ -56,6 +60,11 @@ class ProviderAnswer:
         self.status, self.headers = status, named(headers)
         if "transfer-encoding" in self.headers and "content-length" in self.headers:
             # RFC 9112 section 6.3: one of them lies, and with it where the next answer begins.
+            self.plain = False
+        if status in WITHOUT_BODY and (
+            "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
+        ):
+            # A server that announces a body there may send it too, and it would be read as the next answer.
             self.plain = False
 
     async def add(self, piece: bytes) -> None:

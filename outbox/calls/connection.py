@@ -124,7 +124,7 @@ class ProviderConnection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         unread = self._got or self._paused or http.trailing_data != (b"", False)
-        if unread or self._over or self._late or self._transport is None or self._transport.get_write_buffer_size():
+        if unread or self._over or self._late or self._transport is None or _holds_back(self._transport):
             return False
         if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
             return False
@@ -182,3 +182,15 @@ async def connect(where: Origin, address: str, tls: ssl.SSLContext, seconds: flo
     except OSError as error:
         raise httpx.ConnectError("no connection") from error
     return connection
+
+
+def _holds_back(transport: asyncio.Transport) -> bool:
+    """Whether bytes of the request have not left yet. Under TLS the transport below may hold them; where it cannot be
+    asked, it may.
+    """
+    if transport.get_write_buffer_size():
+        return True
+    if transport.get_extra_info("ssl_object") is None:
+        return False
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return below is None or bool(below.get_write_buffer_size())

@@ -29,7 +29,11 @@ class KeptThreads:
         self._coming = 0
 
     def begin(self, job: Job) -> None:
-        """Have a thread do it. The job raises nothing. Raises RuntimeError: the system has no thread left for it."""
+        """Have a thread do it. The job raises nothing.
+
+        Raises RuntimeError: the system has no thread left for it. Where the system runs out of threads after that, the
+        job waits for one that works.
+        """
         with self._lock:
             self._jobs.append(job)
             try:

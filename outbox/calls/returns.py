@@ -1,6 +1,7 @@
 """What threads return to an event loop: one wake-up of the loop for all that has come together."""
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,7 +12,8 @@ class Returns:
     """The way from threads to one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        # Not the loop itself, which would keep itself alive by this.
+        self._loop = weakref.ref(loop)
         self._returned: deque[Callable[[], object]] = deque()
         self._called = False
 
@@ -21,7 +23,8 @@ class Returns:
         if not self._called:
             self._called = True
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._deliver)
+                if (loop := self._loop()) is not None:
+                    loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         # First: what is put from now on calls again.

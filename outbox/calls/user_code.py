@@ -5,6 +5,7 @@ loop's default executor is used for nothing (hazard 64).
 """
 
 import asyncio
+import contextvars
 import functools
 import inspect
 import threading
@@ -212,7 +213,9 @@ def in_a_thread(work: Callable[[], Made]) -> asyncio.Future[Made]:
 
 def _do(work: Callable[[], Any], ended: asyncio.Future[Any], back: Returns) -> None:
     try:
-        made = work()
+        # A kept thread has had others before: what they set in their context (the precision of decimals, a tenant) ends
+        # with them.
+        made = contextvars.Context().run(work)
     except BaseException as error:
         back.put(functools.partial(_fail, ended, passed_on(error)))
     else:

@@ -14,7 +14,9 @@ from uuid import UUID
 WHOLE: Final = 1.0
 """Seconds between two claims from the head of the queue."""
 SHARE: Final = 20
-"""A claim that takes long is made again only after so many times its duration."""
+"""A claim that takes long is made again only after so many times its duration,"""
+LONGEST: Final = 5.0
+"""but after so many seconds at the most: it may have waited for a lock, or this process have stood still."""
 OVERLAP: Final = timedelta(seconds=1)
 """How far before the moment of a claim that found no more the next one begins: a row is committed after its time."""
 HEAD: Final = (datetime.min.replace(tzinfo=UTC) + timedelta(days=2), UUID(int=0))
@@ -38,7 +40,7 @@ class QueuePosition:
         """A claim that began there took these records at the database's moment `at`. `full`: as many as it could take,
         so that more may wait behind them. `took`: seconds."""
         if begin == HEAD:
-            self._whole_due = now + max(WHOLE, SHARE * took)
+            self._whole_due = now + max(WHOLE, min(SHARE * took, LONGEST))
         if not full:
             self._begin = (at - OVERLAP, UUID(int=0))
         elif records:

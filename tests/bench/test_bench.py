@@ -165,9 +165,12 @@ def test_the_next_run_drops_what_a_killed_one_left_and_nothing_of_a_running_one(
         process.kill()
         process.wait()
     assert of_role(role) == {killed}
+    # Of the same name, and nobody's but its owner's.
+    query(role, "CREATE DATABASE idem_bench_00c0ffee")
     after = bench(role, tmp_path, *TINY, "--only", "accept")
     assert after.returncode == 0 and f"{killed} was left by a killed bench and is dropped" in after.stderr
-    assert not of_role(role)
+    assert of_role(role) == {"idem_bench_00c0ffee"}
+    query(role, "DROP DATABASE idem_bench_00c0ffee")
 
 
 def test_a_role_that_may_create_no_database_is_told_what_to_grant(superuser_url: str, tmp_path: Path) -> None:

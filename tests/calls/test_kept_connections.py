@@ -117,6 +117,7 @@ NOT_KEPT: dict[str, bytes] = {
     "Keep-Alive: timeout=0": OK.replace(b"Created\r\n", b"Created\r\nKeep-Alive: timeout=0\r\n"),
     "a coding that is not read": b"HTTP/1.1 201 X\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\n{}",
     "a body beyond the limit": b"HTTP/1.1 201 X\r\nContent-Length: 2000000\r\n\r\n" + b"x" * 2_000_000,
+    "a length where there is no body": b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n",
     "a body that is cut": OK.replace(b"Length: 13", b"Length: 14"),
 }
 
@@ -141,7 +142,7 @@ async def test_a_connection_is_not_used_again_after(
 KEPT_AFTER: dict[str, tuple[FrozenRequest, bytes]] = {
     "chunks": (POST, CHUNKED),
     "no content": (POST, b"HTTP/1.1 204 No Content\r\n\r\n"),
-    "HEAD": (FrozenRequest("HEAD", "/payments", {}, b""), b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"),
+    "another method": (FrozenRequest("PUT", "/payments/1", {}, b"{}"), OK),
     "a refusal": (POST, b"HTTP/1.1 422 No\r\nContent-Length: 2\r\n\r\n{}"),
 }
 

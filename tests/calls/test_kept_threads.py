@@ -1,8 +1,12 @@
 """Threads for the user's code are kept: what ends at once needs few of them, and what waits gets one each."""
 
 import asyncio
+import decimal
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 import pytest
 
@@ -42,6 +46,25 @@ async def test_what_is_raised_comes_back_and_an_exit_does_not_end_the_thread() -
     with pytest.raises(RuntimeError, match="StopIteration"):
         await in_a_thread(stop)
     assert await in_a_thread(lambda: 1) == 1
+
+
+async def test_what_one_sets_in_its_context_is_gone_for_the_next() -> None:
+    """A precision of decimals would change the amounts of other operations."""
+    tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+    def careless() -> None:
+        tenant.set("acme")
+        decimal.getcontext().prec = 3
+
+    turns = Turns(limit=10, patience=10)
+    for _ in range(20):
+        await in_a_thread(careless)
+        await turns.run("rates", careless)
+        for run in (
+            in_a_thread(lambda: (tenant.get(), decimal.Decimal("12345.67") * 1)),
+            turns.run("pay", lambda: (tenant.get(), decimal.Decimal("12345.67") * 1)),
+        ):
+            assert await run == ("nobody", decimal.Decimal("12345.67"))
 
 
 def test_a_thread_without_work_ends() -> None:
@@ -110,3 +133,13 @@ async def test_a_turn_that_nobody_waits_for_is_not_begun(gate: threading.Event) 
     gate.set()
     assert await first is True
     assert await turns.run("pay", lambda: begun.is_set()) is False
+
+
+def test_a_loop_that_has_ended_is_let_go() -> None:
+    async def once() -> weakref.ref[asyncio.AbstractEventLoop]:
+        await in_a_thread(lambda: None)
+        return weakref.ref(asyncio.get_running_loop())
+
+    ended = asyncio.run(once())
+    gc.collect()
+    assert ended() is None

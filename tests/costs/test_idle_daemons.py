@@ -70,11 +70,14 @@ def reconciler(database: Database, known: Catalogue) -> Reconciler:
     return Reconciler(database, known, ReconcilerSettings(interval=INTERVAL), slots=2, margin=1)
 
 
-@pytest.mark.parametrize(("module", "daemon"), [(sweeping, sweeper), (reconciling, reconciler)])
+@pytest.mark.parametrize(
+    ("module", "name", "daemon"), [(sweeping, "due_passes", sweeper), (reconciling, "due_work", reconciler)]
+)
 async def test_an_idle_daemon_asks_once_for_all_its_passes(
-    spine: Spine, monkeypatch: pytest.MonkeyPatch, module: ModuleType, daemon: Callable[[Database, Catalogue], Any]
-) -> None:
-    sent = Sent(monkeypatch, module)
+    spine: Spine, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str,
+    daemon: Callable[[Database, Catalogue], Any],
+) -> None:  # fmt: skip
+    sent = Sent(monkeypatch, module, name)
     async with connected(spine.url, size=2) as database, running(daemon(database, spine.catalogue)):
         await until(lambda: sent.enough)
     assert POLLS <= sent.number <= POLLS + BESIDE

@@ -137,7 +137,8 @@ async def test_a_claim_and_the_settling_of_a_hundred_are_one_round_trip_each(
             fates = await results.settle(connection, these)
             assert set(fates.values()) == {"settled"}
             assert trips.since() == trips_to_settle
-            assert await claimed(connection, 100) == []
+            # What was given back may be due again by now.
+            await claimed(connection, 100)
             assert trips.since() == 1
 
 

@@ -32,6 +32,7 @@ from idem.outbox.worker.claim_gate import ClaimGate, ClaimPlan
 from idem.outbox.worker.lost_claims import recover_lost_claim
 from idem.outbox.worker.probe import Probe
 from idem.outbox.worker.sender import SENT_BY_OTHERS, Sender
+from idem.outbox.worker.start_marks import StartMarks
 
 OTHERS_WAIT = 60.0
 """Seconds until a row is claimed again that other credentials may have sent."""
@@ -48,6 +49,7 @@ class WorkerContext:
     renderer: Renderer
     life: Life
     settings: WorkerSettings
+    marks: StartMarks
 
 
 class InFlight:
@@ -220,8 +222,7 @@ class LaneWorker:
 
         async def mark_start() -> bool:
             needed = flight.terms.contract.deadline + self._context.settings.margin
-            async with self._context.database.connection() as connection:
-                return await claims.mark_start(connection, row, needed=needed)
+            return await self._context.marks.mark(row, needed=needed)
 
         if claimed.kept and not self._sender.is_now(claimed.sent_as):
             # An earlier send may count, of which this account's provider need not know.

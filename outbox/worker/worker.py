@@ -23,6 +23,7 @@ from idem.outbox.settle.settler import Settler
 from idem.outbox.values import clock
 from idem.outbox.worker.freezing import Freezer
 from idem.outbox.worker.lane_worker import LaneWorker, WorkerContext
+from idem.outbox.worker.start_marks import StartMarks
 
 if TYPE_CHECKING:
     from idem.outbox.handlers.runner import HandlerRunner
@@ -58,7 +59,7 @@ class Worker:
         self._renderer = Renderer()
         self._freezer = Freezer(database, catalogue)
         self._local_steps = _local_steps(database, catalogue)
-        context = WorkerContext(database, self.settler, self._renderer, self.life, self.settings)
+        context = WorkerContext(database, self.settler, self._renderer, self.life, self.settings, StartMarks(database))
         self.lanes = []
         for (provider, account), (lane_name, terms) in lane_scopes(catalogue).items():
             known = catalogue.providers[provider]

@@ -174,6 +174,8 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "due_passes.DUE_PASSES": {}, "due_work.DUE_WORK": {"providers": ["p0"], "accounts": ["a0"]},
         "claim.CLAIM_NEXT": {**LANE, **HOLD, "concurrency": 2000, "from_time": LONG_AGO, "from_id": UUID(int=0)},
         "commonest.COMPLETE_SUCCEEDED": succeeded(claimed),
+        "start_marks.MARK_STARTS": {"ids": claimed, "attempts": [1] * BATCH, "tokens": [TOKEN] * BATCH,
+                                     "needed": [1.0] * BATCH},
         "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},
         "exact_limits.FROZEN": {"ids": claimed, "token": TOKEN},
         "lost_claims.OWN_CLAIMS": {"token": TOKEN, **LANE},

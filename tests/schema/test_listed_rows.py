@@ -67,7 +67,9 @@ def test_what_may_change_a_listed_row_is_there() -> None:
     assert CHANGES.keys() <= hot_statements.statements().keys()
 
 
-@pytest.mark.parametrize("name", ["claim.CLAIM", "due.CLAIM_DUE", "gate.WRITE", "claim.MARK_START"])
+@pytest.mark.parametrize(
+    "name", ["claim.CLAIM", "due.CLAIM_DUE", "gate.WRITE", "claim.MARK_START", "start_marks.MARK_STARTS"]
+)
 def test_the_same_statement_changes_rows_that_are_not_listed(listed: psycopg.Connection[Any], name: str) -> None:
     """Else nothing was tried above."""
     with psycopg.connect(listed.info.dsn, password=listed.info.password) as own:

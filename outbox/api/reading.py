@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from idem.outbox.domain import keys
 from idem.outbox.http_server import body_memory
 from idem.outbox.http_server.problems import ProblemError
-from idem.outbox.http_server.whole_requests import WHOLE_BODY
+from idem.outbox.http_server.whole_body import WHOLE_BODY
 from idem.outbox.providers import tracing
 from idem.outbox.values import canonical
 from idem.outbox.values.errors import BodyInvalid, KeyInvalid

@@ -18,12 +18,16 @@ from idem.outbox.database.channel import CHANNEL
 if TYPE_CHECKING:
     from idem.outbox.database.bounded import BlockingConnection
 
+BUSY: Final = 4
+MANY: Final = 3
+"""Commits in one interval from which on the next hint waits longer."""
 PATIENCE = 5.0
 """Seconds for one connection or one hint."""
 
 
 class Nudge:
-    """Sends at most one NOTIFY per `interval` seconds a process, from a thread of its own.
+    """Sends at most one NOTIFY per `interval` seconds a process, from a thread of its own; per `BUSY` times that where
+    many commits come: workers that have work need few hints.
 
     Errors are swallowed: the connection is made anew at the next nudge, and nothing depends on it.
     """
@@ -34,6 +38,7 @@ class Nudge:
         self._settle_time = settle_time
         self._wanted = threading.Event()
         self._asked = False
+        self._wakes = 0
         self._closed = False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -42,6 +47,7 @@ class Nudge:
         """Wake the workers soon. A program that ends at once calls `close`, else its hint may be lost with it."""
         with self._lock:
             self._asked = True
+            self._wakes += 1
             if self._thread is None or not self._thread.is_alive():
                 self._closed = False
                 self._thread = threading.Thread(target=self._run, name="idem-nudge", daemon=True)
@@ -68,7 +74,10 @@ class Nudge:
                 sender.hint()
             if self._closed:
                 break
+            before = self._wakes
             time.sleep(self._interval)
+            if self._wakes - before >= MANY:
+                time.sleep((BUSY - 1) * self._interval)
         sender.close()
 
 

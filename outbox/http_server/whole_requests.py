@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, RequestResponseCycle
 
 from idem.outbox.http_server.framing import Wire
 from idem.outbox.http_server.transport import READ
+from idem.outbox.http_server.whole_body import WHOLE_BODY
 
 TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 # Of what h11 takes; what it takes besides (other control characters, folded lines) is left to it.
@@ -30,8 +31,6 @@ ANSWER_FIELDS: Final = re.compile(
 UNUSUAL: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"connection", b"content-length", b"host"})
 """Fields of a request that say how it is read."""
 
-WHOLE_BODY: Final = "whole_body"
-"""In the state of a request's scope: its body, which is here whole."""
 
 BODILESS: Final = frozenset({204, 205, 304})
 STATUS_LINES: Final = {

@@ -173,8 +173,8 @@ BEGIN
         END IF;
     END IF;
     -- Plain: ASCII without an escape, and no number but whole ones of at most 15 digits. A number follows a bracket, a comma
-    -- or a colon; what may be one in a string costs the longer way.
-    RETURN idem.jcs_value(p_value, '', 0, (written COLLATE "C")
+    -- or a colon; what may be one in a string costs the longer way. It asks the text itself: "written" lost its escapes.
+    RETURN idem.jcs_value(p_value, '', 0, (p_value::text COLLATE "C")
         !~ E'[^\\t\\n\\r -\\[\\]-~]|[:,[][ \\t\\n\\r]*(-|[0-9]+[.eE]|[0-9]{16})');
 END $$;
 

@@ -128,6 +128,7 @@ def test_documents_are_written_as_in_python(jcs: Jcs, text: str) -> None:
 @examples(
     '{"a": 1, "\\u0061": 2}', '{"\\u0000": 1}', '{"\\ud800": 1}', '{"a": {"b": 1, "b": 2}}', " [ ] ", " 1 ", "NaN",
     "-Infinity", "01", '"\x7f"', '"\t"', "", "[1,]",
+    '["\\ud83d\\ude00"]', '{"a": "\\ud83d\\ude00"}', '["\\\\ \\u0041"]', '["\\\\ud800"]',
 )  # fmt: skip
 def test_documents_are_refused_as_in_python(jcs: Jcs, text: str) -> None:
     assert jcs(text) == python(text)

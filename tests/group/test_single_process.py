@@ -134,7 +134,7 @@ idem = Idem()
 async def run(self, stop):
     while not Path(os.environ["FAIL"]).exists():
         await asyncio.sleep(0.05)
-    raise RuntimeError("a word of 4242")
+    raise RuntimeError("a word of swordfish")
 
 
 Sweeper.run = run
@@ -160,7 +160,7 @@ async def test_a_daemon_that_fails_ends_all(desk: Desk, unused_tcp_port: int, tm
     [line] = process.named("daemon_failed")
     assert "RuntimeError" in line["error"] and "exits with code 1" in line["do"]
     assert "sweeper failed" in process.said.splitlines()[-1]
-    assert "Traceback" not in process.said and "4242" not in process.said
+    assert "Traceback" not in process.said and "swordfish" not in process.said
     ended = await desk.spine.all("SELECT kind, ended_how FROM idem.daemons")
     assert {(row["kind"], row["ended_how"]) for row in ended} == {(kind, "clean") for kind in KINDS - {"sweeper"}}
 

@@ -46,7 +46,7 @@ def bench(url: str, tmp_path: Path, *arguments: str) -> "subprocess.CompletedPro
 
 def left(url: str) -> set[str]:
     """The databases of benches. Tests of other processes may run some of their own on the same server."""
-    return {name for (name,) in query(url, database.LEFT)}
+    return {name for (name,) in query(url, database.LEFT, {"mark": database.MARK})}
 
 
 @pytest.fixture

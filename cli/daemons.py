@@ -132,7 +132,7 @@ def run_daemon(
     outage is normal.
     """
     with loading.loading():
-        if name != "sweeper":  # it calls nobody
+        if name != "sweeper":  # the sweeper makes no HTTP call
             loading.without_rich("httpx")
         from idem.outbox.http_server import descriptors
         from idem.outbox.observe import telemetry

@@ -70,7 +70,8 @@ _OF_DAEMONS = (
     *_BY_LIBRARY, "begin_inline", "accept_under_key", "uuid7", "answer_problem", "refuse_answer", "inventory",
     "provider_key", "hmac_pad", "lane_capacity", "lane_capacity_locked", "first_uuid7", "forget_handler",
     "is_ahead", "earlier", "known_moment", "memory_age", "memory_left", "is_blocked", "leave_order", "enter_order",
-    "step_ends", "begin_step", "ready_status", "check_intent", "check_key", "check_row",
+    "step_ends", "begin_step", "ready_status", "refuse_row", "check_intent", "check_key",
+    "check_row",
 )  # fmt: skip
 FUNCTIONS: dict[GrantKind, tuple[str, ...]] = {
     "sql": (ACCEPT_BY_SQL, *CANONICAL),

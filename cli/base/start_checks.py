@@ -41,8 +41,8 @@ async def ready(
 ) -> None:
     """Run `checks` until they pass, for at most `seconds`; raises their error if it is permanent or the time is over.
 
-    They get a connection that has none of idem's settings yet; by it a server that refuses is told from a line that
-    broke.
+    They get a connection that has none of idem's settings yet. If that connection was made, an error is a broken line;
+    if not, it may be a server that refuses.
     """
     import psycopg
 

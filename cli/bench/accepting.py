@@ -1,6 +1,6 @@
 """`python -m idem.cli.bench.accepting`: a client that accepts intents through the library, one a transaction.
 
-It is told what to do by one line of JSON (`Order`), prints `ready`, begins when it is told to, and prints its result.
+It reads one line of JSON (`Order`), prints `ready`, waits for the parent's line, does the work and prints its result.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ async def accept(connection: AsyncConnection, name: str, key: str, number: int) 
 
 
 async def lane(engine: AsyncEngine, order: Order, first: int, began: asyncio.Event, ready: asyncio.Semaphore) -> None:
-    """One connection's part: what is warm, then, when all are ready and it is told to, every so manieth intent."""
+    """The part of one connection: accept its share of `warm`, wait for `began`, then accept its share of `count`."""
     async with engine.connect() as connection:
         for number in range(first, order.warm, order.connections):
             await accept(connection, WARM, f"warm-{order.prefix}{number}", number)

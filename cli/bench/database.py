@@ -28,7 +28,7 @@ NO_RIGHT = (
     "the bench makes a database of its own, and this role may not: ALTER ROLE {role} CREATEDB as a superuser, or use a "
     "role that may"
 )
-# Two runs that begin at once must not take each other's new database, to which nobody is connected yet, for a left one.
+# A new database has no session yet. Without this lock, a second run that begins at once would drop it as a left one.
 TURN = "SELECT pg_advisory_lock(hashtext('idem bench')::bigint)"
 PATIENT = session.Timeouts(statement=120.0, lock=120.0)
 """Of sessions that create and drop databases."""

@@ -22,7 +22,7 @@ class BenchSteps:
 
     @contextlib.contextmanager
     def step(self, words: str, total: int | None = None) -> Iterator[Advance]:
-        """One step, while the block runs; `total`: of so many intents, if it is told how many are done."""
+        """Show one step while the block runs. `total`: its number of intents, if the block reports progress."""
         if not self._live:
             if not self._quiet:
                 say(f"{words} ...")

@@ -1,5 +1,5 @@
-"""A job of a bench in a process of its own: it is given its order, gets ready, begins when it is told to, and says what
-it took. So nothing of its start is in what is measured.
+"""A job of a bench in a process of its own. The job reads its order, prepares, waits for the parent, works, and reports
+the time and CPU. So the figures hold nothing of its start.
 
 The child's side is `order`, `ready`, `say` and `done`; the parent's is `Job`. They speak in lines over its pipes.
 """
@@ -21,7 +21,7 @@ READY = "ready"
 
 
 def order() -> dict[str, Any]:
-    """What this process is told to do."""
+    """The order that the parent has sent."""
     found: dict[str, Any] = json.loads(sys.stdin.readline())
     return found
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from idem.cli.bench import floor, installation, lanes, workers
-from idem.cli.bench.counters import CounterReader, Counters
+from idem.cli.bench.counters import CounterReader
 from idem.cli.bench.database import NAME
 from idem.cli.bench.display import BenchSteps
 from idem.cli.bench.job import Job, JobFailed, python
@@ -83,29 +83,9 @@ class Stage:
 
     def accept(self, operation: str, count: int) -> Cost:
         """Accept so many intents, while no worker runs."""
-        settings = self._settings
-        before = self._watch.counters(SCHEMA)
-        order = self._order(operation, count, settings.connections, WARM)
-        with (
-            self._display.step(f"accept {count} intents"),
-            self._job("idem.cli.bench.accepting", order) as job,
-        ):
-            job.prepared()
-            began = self._meter.now()
-            job.begin()
-            result = job.result()
-            ended = self._meter.now()
-            job.end()
-        counted = self._watch.counters(SCHEMA).since(before)
-        return cost(
-            count,
-            result["seconds"],
-            began,
-            ended,
-            counted=counted,
-            counted_intents=count + WARM,
-            cpu=result["cpu"],
-            rss=result["rss"],
+        order = self._order(operation, count, self._settings.connections, WARM)
+        return self._measured(
+            f"accept {count} intents", "idem.cli.bench.accepting", order, count, schema=SCHEMA, warm=WARM
         )
 
     def drain(self, provider: str, count: int) -> tuple[Cost, Cost]:
@@ -169,25 +149,30 @@ class Stage:
         return found
 
     def _floor(self, work: str, count: int, order: dict[str, object]) -> Cost:
-        before = self._watch.counters(floor.SCHEMA)
-        with (
-            self._display.step(f"the floor of {work}"),
-            self._job("idem.cli.bench.floor", {**order, "work": work}) as job,
-        ):
+        return self._measured(
+            f"the floor of {work}", "idem.cli.bench.floor", {**order, "work": work}, count, schema=floor.SCHEMA
+        )
+
+    def _measured(
+        self, step: str, module: str, order: dict[str, object], count: int, *, schema: str, warm: int = 0
+    ) -> Cost:
+        """What a job of `count` intents costs, in a process of its own. `warm`: how many come before it is measured."""
+        before = self._watch.counters(schema)
+        with self._display.step(step), self._job(module, order) as job:
             job.prepared()
             began = self._meter.now()
             job.begin()
             result = job.result()
             ended = self._meter.now()
             job.end()
-        counted: Counters = self._watch.counters(floor.SCHEMA).since(before)
+        counted = self._watch.counters(schema).since(before)
         return cost(
             count,
             result["seconds"],
             began,
             ended,
             counted=counted,
-            counted_intents=count,
+            counted_intents=count + warm,
             cpu=result["cpu"],
             rss=result["rss"],
         )

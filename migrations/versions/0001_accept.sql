@@ -142,9 +142,10 @@ BEGIN
 END $$;
 
 -- Row, frozen request and evidence of an intent that is there already: after submit, and of an accept with an ordering key.
--- Without one accept_key writes the same in its one statement: change both. Without a method there is no request yet: a worker renders it. `p_approval` as in the table. The status of the row comes back;
--- with an ordering key it may wait for others, and so does this call for open transactions that have accepted something
--- of the same key. What waits for its approval has its place in the order too.
+-- Without one accept_key writes the same in its one statement: change both. Without a method there is no request yet: a
+-- worker renders it. `p_approval` as in the table. The status of the row comes back; with an ordering key it may wait for
+-- others, and so does this call for open transactions that have accepted something of the same key. What waits for its
+-- approval has its place in the order too.
 CREATE FUNCTION idem.queue_call(
     p_intent uuid, p_operation text, p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,

@@ -3,6 +3,14 @@
 -- rows. What a function says is parsed once in a session. It names the rule that a row breaks, as a CHECK of that
 -- name would.
 
+CREATE FUNCTION idem.refuse_row(p_table text, p_broken text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = p_table, CONSTRAINT = p_broken,
+        MESSAGE = format('new row for relation "%s" violates check constraint "%s"', p_table, p_broken);
+END $$;
+
 -- By its columns, not by the row: a table with a CHECK of the whole row cannot be copied into partitions.
 CREATE FUNCTION idem.check_intent(
     p_state text, p_outcome text, p_settled_at timestamptz, p_approval text, p_plan jsonb, p_recovery_point smallint,
@@ -34,9 +42,7 @@ BEGIN
     IF broken IS NULL THEN
         RETURN true;
     END IF;
-    RAISE EXCEPTION USING
-        ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'intents', CONSTRAINT = broken,
-        MESSAGE = format('new row for relation "intents" violates check constraint "%s"', broken);
+    RETURN idem.refuse_row('intents', broken);
 END $$;
 ALTER TABLE idem.intents ADD CONSTRAINT intent_is_right CHECK (idem.check_intent(
     state, outcome, settled_at, approval, plan, recovery_point, provider, account, provider_reference, object_end,
@@ -61,9 +67,7 @@ BEGIN
     IF broken IS NULL THEN
         RETURN true;
     END IF;
-    RAISE EXCEPTION USING
-        ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'idempotency_keys', CONSTRAINT = broken,
-        MESSAGE = format('new row for relation "idempotency_keys" violates check constraint "%s"', broken);
+    RETURN idem.refuse_row('idempotency_keys', broken);
 END $$;
 ALTER TABLE idem.idempotency_keys ADD CONSTRAINT key_is_right CHECK (idem.check_key(idempotency_keys));
 
@@ -116,8 +120,6 @@ BEGIN
     IF broken IS NULL THEN
         RETURN true;
     END IF;
-    RAISE EXCEPTION USING
-        ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'outbox', CONSTRAINT = broken,
-        MESSAGE = format('new row for relation "outbox" violates check constraint "%s"', broken);
+    RETURN idem.refuse_row('outbox', broken);
 END $$;
 ALTER TABLE idem.outbox ADD CONSTRAINT row_is_right CHECK (idem.check_row(outbox));

@@ -15,6 +15,7 @@ import httpx
 
 from idem.outbox.calls.connection import ProviderConnection
 from idem.outbox.domain.contract import Response
+from idem.outbox.domain.operation import WITHOUT_CONTENT
 from idem.outbox.values import clock
 
 LINES: Final = 200
@@ -40,10 +41,6 @@ class BodyTooLong(Exception):
     """The response body is longer than the limit, or comes in more pieces."""
 
 
-WITHOUT_BODY: Final = frozenset({204, 205, 304})
-"""Statuses whose answers have none, whatever their headers say."""
-
-
 @dataclass(slots=True)
 class ProviderAnswer:
     """An answer as far as it has come. `plain`: nothing about it speaks against another call on its connection."""
@@ -61,7 +58,7 @@ class ProviderAnswer:
         if "transfer-encoding" in self.headers and "content-length" in self.headers:
             # RFC 9112 section 6.3: one of them lies, and with it where the next answer begins.
             self.plain = False
-        if status in WITHOUT_BODY and (
+        if status in WITHOUT_CONTENT and (
             "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
         ):
             # A server that announces a body there may send it too, and it would be read as the next answer.

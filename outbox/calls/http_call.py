@@ -102,16 +102,14 @@ class _Attempt:
         if replaced_httpx.replaced():
             await self._through_httpx()
             return
-        connection = self.connections.take(self.origin) or await self._connect()
-        self.connection = connection
+        connection = await self._take()
         await self._last_check()
         # No await from here to the first byte, unless one more connection has to be made; then the lease is looked at
         # again. A new connection is not looked at: what is there to read may be the end of its TLS handshake.
         while connection.idle_until and not connection.quiet:
             connection.close()
             self.connection = None
-            connection = self.connections.take(self.origin) or await self._connect()
-            self.connection = connection
+            connection = await self._take()
             self._must_fit("the lease became too short while a connection was made again")
         if connection.ended:
             raise httpx.ConnectError("the connection ended before the request")
@@ -119,9 +117,13 @@ class _Attempt:
         connection.ask(self.request.method, on_the_wire(self.request, self.lines), self.ends - clock.boottime())
         await read(connection, self.answer, self.ends)
 
-    async def _connect(self) -> ProviderConnection:
-        address = await self._resolved()
-        return await self.connections.connect(self.origin, address, self._share())
+    async def _take(self) -> ProviderConnection:
+        """One that waits, or else a new one. It is this call's from here on."""
+        found = self.connections.take(self.origin)
+        if found is None:
+            found = await self.connections.connect(self.origin, await self._resolved(), self._share())
+        self.connection = found
+        return found
 
     async def _resolved(self) -> str:
         self.address = None

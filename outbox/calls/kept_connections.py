@@ -69,10 +69,12 @@ class KeptConnections:
 
     def _close_old(self) -> None:
         now = clock.boottime()
-        old = [each for each in self._waiting if not _fresh(each, now)]
-        self._waiting = [each for each in self._waiting if _fresh(each, now)]
-        for each in old:
-            each.close()
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if _fresh(each, now):
+                self._waiting.append(each)
+            else:
+                each.close()
         self._sweep = None
         if self._waiting:
             first = min(each.idle_until for each in self._waiting)

@@ -44,7 +44,7 @@ BODY_LIMIT = 8 * 2**20
 """Bytes that a stored answer may have."""
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A field name of HTTP (RFC 9110, 5.1)."""
-WITHOUT_CONTENT = (204, 205, 304)
+WITHOUT_CONTENT = frozenset({204, 205, 304})
 """Statuses whose answers have no body (RFC 9110)."""
 
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, RequestResponseCycle
 
+from idem.outbox.domain.operation import WITHOUT_CONTENT
 from idem.outbox.http_server.framing import Wire
 from idem.outbox.http_server.transport import READ
 from idem.outbox.http_server.whole_body import WHOLE_BODY
@@ -31,12 +32,10 @@ ANSWER_FIELDS: Final = re.compile(
 UNUSUAL: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"connection", b"content-length", b"host"})
 """Fields of a request that say how it is read."""
 
-
-BODILESS: Final = frozenset({204, 205, 304})
 STATUS_LINES: Final = {
     status: b"HTTP/1.1 %d %b\r\n" % (status, phrase)
     for status, phrase in STATUS_PHRASES.items()
-    if status >= 200 and status not in BODILESS
+    if status >= 200 and status not in WITHOUT_CONTENT
 }
 """Of the statuses whose answer has a body of its own length."""
 

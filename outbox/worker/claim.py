@@ -218,6 +218,8 @@ async def claim(
     room, after, sharers, at = found[0].room, found[0].after, found[0].sharers, found[0].at
     if takes_turns(lane):
         found = await with_requests(connection, token, found)
+    # Where nothing was claimed, one record says how much room there is.
+    found = [record for record in found if record.id is not None]
     claimed = [
         Claim(
             row=claimed_row(
@@ -231,9 +233,7 @@ async def claim(
             kept=record.sent_as != sent_as,
         )
         for record in found
-        if record.id is not None
     ]  # fmt: skip
-    found = [record for record in found if record.id is not None]
     whose = [record.tenant_id for record in found]
     if spare:
         tenants.claimed_spare(whose, now, room, after)

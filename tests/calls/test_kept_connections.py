@@ -4,7 +4,7 @@ request leaves twice."""
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,17 +122,22 @@ NOT_KEPT: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("answer", NOT_KEPT.values(), ids=NOT_KEPT)
-async def test_a_connection_is_not_used_again_after(
-    dial: Any, serve: Any, kept: KeptConnections, answer: bytes
-) -> None:
-    """Though its server would take another request."""
+def always(answer: bytes) -> Callable[[Wire], Awaitable[None]]:
+    """A server that gives this answer to each request of a connection."""
 
     async def handler(wire: Wire) -> None:
         while await wire.request():
             await wire.say(answer)
 
-    server = await serve(handler)
+    return handler
+
+
+@pytest.mark.parametrize("answer", NOT_KEPT.values(), ids=NOT_KEPT)
+async def test_a_connection_is_not_used_again_after(
+    dial: Any, serve: Any, kept: KeptConnections, answer: bytes
+) -> None:
+    """Though its server would take another request."""
+    server = await serve(always(answer))
     for _ in range(2):
         result = await dial(server.origin, connections=kept, contract=CONTRACT)
         assert isinstance(result, Response)
@@ -151,11 +156,7 @@ KEPT_AFTER: dict[str, tuple[FrozenRequest, bytes]] = {
 async def test_a_connection_is_used_again_after(
     dial: Any, serve: Any, kept: KeptConnections, request_: FrozenRequest, answer: bytes
 ) -> None:
-    async def handler(wire: Wire) -> None:
-        while await wire.request():
-            await wire.say(answer)
-
-    server = await serve(handler)
+    server = await serve(always(answer))
     for _ in range(3):
         assert (await dial(server.origin, request_, connections=kept)).complete
     assert (server.connections, len(server.full)) == (1, 3)
@@ -358,11 +359,7 @@ async def test_an_old_connection_is_not_kept_so_that_the_name_is_followed(
 async def test_the_server_s_own_word_shortens_the_bound(
     dial: Any, serve: Any, kept: KeptConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def handler(wire: Wire) -> None:
-        while await wire.request():
-            await wire.say(OK.replace(b"Created\r\n", b"Created\r\nKeep-Alive: max=100, timeout=5\r\n"))
-
-    server = await serve(handler)
+    server = await serve(always(OK.replace(b"Created\r\n", b"Created\r\nKeep-Alive: max=100, timeout=5\r\n")))
     real, ahead = clock.boottime, [0.0]
     monkeypatch.setattr(clock, "boottime", lambda: real() + ahead[0])
     for seconds, connections in ((0.0, 1), (2.0, 1), (5.0, 2)):

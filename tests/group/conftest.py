@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 from fix_desk import Desk
+from fix_waiting import until
 
 
 @dataclass
@@ -119,3 +120,12 @@ async def command(*arguments: str, env: Any, cwd: Path | None = None, prefix: An
 def linux() -> None:
     if not Path("/proc/self/cmdline").exists():
         pytest.skip("looks at /proc")
+
+
+async def finish_without_supervisor(group: Command, began: asyncio.Event, release: asyncio.Event) -> None:
+    """Kill the supervisor while a call runs, let the call end, and wait until its processes have ended."""
+    await asyncio.wait_for(began.wait(), 20)
+    group.process.kill()
+    await asyncio.sleep(0.5)
+    release.set()
+    await until(lambda: not left_of(f"parent_watch {group.pid} "), seconds=20)

@@ -16,7 +16,7 @@ from fix_desk import Desk
 from fix_group import alive, answers, authorized, completed, held, metrics, running, take_their_time
 from fix_sql import query
 from fix_waiting import until
-from group.conftest import Command, command, left_of, processes, what_ran_is_finished
+from group.conftest import Command, command, finish_without_supervisor, left_of, processes, what_ran_is_finished
 
 from idem.cli.group.metrics_folder import metrics_folder
 
@@ -171,11 +171,7 @@ async def test_the_daemons_do_not_outlive_a_killed_supervisor(desk: Desk, unused
     intent = await desk.pending("k")
     began, release = held(desk)
     async with running(desk, unused_tcp_port) as group:
-        await asyncio.wait_for(began.wait(), 20)
-        group.process.kill()
-        await asyncio.sleep(0.5)
-        release.set()
-        await until(lambda: not left_of(f"parent_watch {group.pid} "), seconds=20)
+        await finish_without_supervisor(group, began, release)
     assert await desk.state(intent) == ("completed", None)
     assert set(await desk.spine.column("SELECT ended_how FROM idem.daemons WHERE kind <> 'api'")) == {"clean"}
 

@@ -12,7 +12,7 @@ import pytest
 from fix_desk import Desk
 from fix_group import completed, held, metrics, status, take_their_time
 from fix_waiting import until
-from group.conftest import Command, command, left_of
+from group.conftest import Command, command, finish_without_supervisor, left_of
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -104,11 +104,7 @@ async def test_workers_do_not_outlive_a_killed_supervisor(desk: Desk, linux: Non
     intent = await desk.pending("k")
     began, release = held(desk)
     async with workers(desk) as group:
-        await asyncio.wait_for(began.wait(), 20)
-        group.process.kill()
-        await asyncio.sleep(0.5)
-        release.set()
-        await until(lambda: not left_of(f"parent_watch {group.pid} "), seconds=20)
+        await finish_without_supervisor(group, began, release)
     assert await desk.state(intent) == ("completed", None)
     assert await ends(desk) == ["clean", "clean"]
 

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from schema import hot_statements
+from schema.backlog import forget_statistics
 from schema.explained import Node, explain
 
 from idem import Answer
@@ -41,6 +42,8 @@ ORDER = {"tenant": "t", "group": "pay", "key": "o"}
 
 @pytest.fixture(params=["none", "fresh"])
 def connection(request: pytest.FixtureRequest, db_url: str) -> Iterator[psycopg.Connection[Any]]:
+    # A test before this one may have emptied this database, and autovacuum may have counted that.
+    forget_statistics(db_url)
     with psycopg.connect(db_url, prepare_threshold=None) as opened:
         # Without statistics means without: autovacuum must not count the rows of a table that is being filled.
         opened.execute(NO_AUTOVACUUM)

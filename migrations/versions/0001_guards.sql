@@ -26,9 +26,6 @@ BEGIN
         DETAIL  = TG_ARGV[0],
         HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
 END $$;
-CREATE TRIGGER key_begins_in_progress BEFORE INSERT ON idem.idempotency_keys FOR EACH ROW
-    WHEN (NEW.state <> 'in_progress')
-    EXECUTE FUNCTION idem.refuse('a key begins in_progress');
 CREATE TRIGGER key_transition_is_listed AFTER UPDATE OF state ON idem.idempotency_keys FOR EACH ROW
     WHEN (OLD.state <> NEW.state AND (OLD.state, NEW.state) NOT IN (
         ('in_progress', 'completed'), ('in_progress', 'failed_retryable'), ('in_progress', 'unknown'),
@@ -91,13 +88,22 @@ CREATE TRIGGER key_is_reserved_once AFTER UPDATE OF reserved, state ON idem.idem
     WHEN (NEW.reserved AND (NOT OLD.reserved OR NEW.state <> 'in_progress'))
     EXECUTE FUNCTION idem.refuse('a key is reserved by its INSERT alone, and is in_progress until it is submitted');
 
--- It runs at COMMIT, with the rights of whoever commits: a producer of SQL alone may read no table of idem.
-CREATE FUNCTION idem.refuse_open_reservation() RETURNS trigger
+-- What is looked at of a new key when its transaction commits: that it is in progress, or was since, that it is not
+-- reserved any more, and that the commit is durable. One function without a condition of the trigger: PostgreSQL reads
+-- each condition again in each statement. It runs with the rights of whoever commits: a producer of SQL alone may read no
+-- table of idem.
+CREATE FUNCTION idem.end_new_key() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF TG_RELID <> 'idem.idempotency_keys'::regclass THEN
-        RAISE insufficient_privilege USING MESSAGE = 'idem.refuse_open_reservation belongs to idem''s keys alone';
-    ELSIF EXISTS (SELECT FROM idem.idempotency_keys k
+        RAISE insufficient_privilege USING MESSAGE = 'idem.end_new_key belongs to idem''s keys alone';
+    ELSIF NEW.state <> 'in_progress' THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation',
+            MESSAGE = 'idem refuses this INSERT of idempotency_keys',
+            DETAIL  = 'a key begins in_progress',
+            HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
+    ELSIF NEW.reserved AND EXISTS (SELECT FROM idem.idempotency_keys k
                 WHERE k.tenant_id = NEW.tenant_id AND k.operation = NEW.operation
                   AND k.idempotency_key = NEW.idempotency_key AND k.intent_id = NEW.intent_id AND k.reserved) THEN
         RAISE EXCEPTION USING
@@ -108,23 +114,29 @@ BEGIN
             DETAIL  = 'The transaction is rolled back whole: the key is free, nothing was sent.',
             HINT    = 'Where reserve returns True, call submit, complete or refuse in the same transaction before it '
                       'commits. SET CONSTRAINTS ALL IMMEDIATE makes this check at once: run it after them.';
+    ELSIF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     RETURN NULL;
 END $$;
 
 -- Deferred triggers of a row fire in the order of their names: this one is to speak before the foreign key's own
 -- ("RI_..."), whose message would be a riddle.
-CREATE CONSTRAINT TRIGGER "A_reserved_key_is_submitted" AFTER INSERT ON idem.idempotency_keys
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.reserved) EXECUTE FUNCTION idem.refuse_open_reservation();
-CREATE TRIGGER intent_begins_in_progress BEFORE INSERT ON idem.intents FOR EACH ROW
-    WHEN (NEW.state NOT IN ('in_progress', 'completed'))
-    EXECUTE FUNCTION idem.refuse('an intent begins in progress');
+CREATE CONSTRAINT TRIGGER "A_new_key_is_whole" AFTER INSERT ON idem.idempotency_keys
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION idem.end_new_key();
 
--- What has its end has no row, and gets none.
-CREATE FUNCTION idem.refuse_completed_with_row() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- How an intent begins. What has its end has no row, and gets none.
+CREATE FUNCTION idem.begin_intent() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = NEW.id) THEN
+    IF NEW.state = 'in_progress' THEN
+        RETURN NEW;
+    ELSIF NEW.state <> 'completed' THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation',
+            MESSAGE = 'idem refuses this INSERT of intents',
+            DETAIL  = 'an intent begins in progress',
+            HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
+    ELSIF EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = NEW.id) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'intents',
             MESSAGE = format('idem refuses this INSERT of intents: %s begins completed', NEW.id),
@@ -132,8 +144,8 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER completed_intent_has_no_row BEFORE INSERT ON idem.intents FOR EACH ROW
-    WHEN (NEW.state = 'completed') EXECUTE FUNCTION idem.refuse_completed_with_row();
+CREATE TRIGGER intent_begins_as_listed BEFORE INSERT ON idem.intents FOR EACH ROW
+    EXECUTE FUNCTION idem.begin_intent();
 CREATE TRIGGER intent_transition_is_listed AFTER UPDATE OF state ON idem.intents FOR EACH ROW
     WHEN (OLD.state <> NEW.state AND (OLD.state, NEW.state) NOT IN (
         ('in_progress', 'completed'), ('in_progress', 'failed_retryable'), ('in_progress', 'unknown'),

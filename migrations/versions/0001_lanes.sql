@@ -39,38 +39,41 @@ CREATE TRIGGER lane_changes_are_kept BEFORE DELETE ON idem.lane_changes FOR EACH
 CREATE TRIGGER lane_changes_are_never_truncated BEFORE TRUNCATE ON idem.lane_changes
     EXECUTE FUNCTION idem.refuse('who paused a lane, and why, is append-only');
 
--- A new intent of a provider whose accept is paused, and a call that the caller makes while its calls are. A retry of a
--- known key inserts nothing, so it is answered as ever.
-CREATE FUNCTION idem.refuse_paused_accept() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- A new intent of a provider whose accept is paused (idem.begin_row asks), and a call that the caller makes while its calls
+-- are. A retry of a known key inserts nothing, so it is answered as ever.
+CREATE FUNCTION idem.refuse_paused(p_provider text, p_account text, p_inline boolean, p_new boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     pause  idem.lanes;
 BEGIN
-    -- On a table of the caller's own, a comparison with NEW would run the caller's casts as the owner.
-    IF TG_RELID <> 'idem.outbox'::regclass THEN
-        RAISE insufficient_privilege USING MESSAGE = 'idem.refuse_paused_accept belongs to idem.outbox alone';
-    END IF;
     SELECT * INTO pause FROM idem.lanes l
-     WHERE l.provider = NEW.provider AND l.account IN (NEW.account, '')
-       AND (l.accept_paused AND TG_OP = 'INSERT' OR l.paused AND NEW.inline)
+     WHERE l.provider = p_provider AND l.account IN (p_account, '')
+       AND (l.accept_paused AND p_new OR l.paused AND p_inline)
      ORDER BY l.account LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING
             ERRCODE = 'ID503', SCHEMA = 'idem', TABLE = 'lanes',
             MESSAGE = format('%s of provider %s, account %s is paused, by %s: %s; nothing was written, nothing was sent',
-                             CASE WHEN pause.accept_paused AND TG_OP = 'INSERT' THEN 'accept' ELSE 'calling' END,
-                             NEW.provider, NEW.account, coalesce(pause.paused_by, 'somebody'),
+                             CASE WHEN pause.accept_paused AND p_new THEN 'accept' ELSE 'calling' END,
+                             p_provider, p_account, coalesce(pause.paused_by, 'somebody'),
                              coalesce(pause.reason, 'no reason given')),
             HINT    = 'Send the same request with the same key again later; an operator ends it: idem resume '
-                      || NEW.provider;
+                      || p_provider;
     END IF;
+END $$;
+CREATE FUNCTION idem.refuse_paused_call() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- On a table of the caller's own, a comparison with NEW would run the caller's casts as the owner.
+    IF TG_RELID <> 'idem.outbox'::regclass THEN
+        RAISE insufficient_privilege USING MESSAGE = 'idem.refuse_paused_call belongs to idem.outbox alone';
+    END IF;
+    PERFORM idem.refuse_paused(NEW.provider, NEW.account, NEW.inline, false);
     RETURN NEW;
 END $$;
-CREATE TRIGGER accept_may_be_paused BEFORE INSERT ON idem.outbox FOR EACH ROW WHEN (NEW.step = 1)
-    EXECUTE FUNCTION idem.refuse_paused_accept();
 CREATE TRIGGER inline_calls_may_be_paused AFTER UPDATE OF status ON idem.outbox FOR EACH ROW
     WHEN (NEW.inline AND OLD.status <> 'claimed' AND NEW.status = 'claimed')
-    EXECUTE FUNCTION idem.refuse_paused_accept();
+    EXECUTE FUNCTION idem.refuse_paused_call();
 
 -- How many rows of a lane may be claimed now, `wanted` at the most: what the concurrency of the fleet leaves. Who asks has
 -- `asking` of it and no more; who sends leaves that much free while something is due to be asked about, or sends that

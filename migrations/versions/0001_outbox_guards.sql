@@ -2,12 +2,13 @@
 -- Here and for keys and intents a trigger checks an UPDATE AFTER it. A row that a trigger checks before is fetched and
 -- locked once more for each UPDATE. `UPDATE OF` names what a statement must set for the trigger to be asked at all.
 
--- How a row begins, whose it is, and that its intent is open: no second call is queued for what has its end. One function,
--- because PostgreSQL parses the WHEN of a trigger in each statement. The key is read first: accept writes key, row and
--- intent in one statement, in this order.
+-- How a row begins, whose it is, that its intent is open (no second call is queued for what has its end), and that its
+-- accept is not paused. One function, because PostgreSQL parses the WHEN of a trigger in each statement. The key is read
+-- first: accept writes key, row and intent in one statement, in this order.
 CREATE FUNCTION idem.begin_row() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     state  text;
+    pause  boolean;
     wrong  text := CASE
         WHEN NEW.status NOT IN ('approval', 'pending', 'waiting', 'unfrozen', 'claimed')
              AND NOT (NEW.status = 'held' AND NEW.step > 1)
@@ -30,10 +31,18 @@ BEGIN
             DETAIL  = wrong,
             HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
     END IF;
-    SELECT k.tenant_id, k.state INTO NEW.tenant_id, state
+    SELECT k.tenant_id, k.state, NEW.step = 1 AND EXISTS (
+               SELECT FROM idem.lanes l WHERE l.provider = NEW.provider AND l.account IN (NEW.account, '')
+                  AND (l.accept_paused OR l.paused AND NEW.inline))
+      INTO NEW.tenant_id, state, pause
       FROM idem.idempotency_keys k WHERE k.intent_id = NEW.intent_id LIMIT 1;
-    IF NOT FOUND THEN
+    IF pause THEN
+        PERFORM idem.refuse_paused(NEW.provider, NEW.account, NEW.inline, true);
+    ELSIF NOT FOUND THEN
         SELECT i.tenant_id, i.state INTO NEW.tenant_id, state FROM idem.intents i WHERE i.id = NEW.intent_id;
+        IF NEW.step = 1 THEN
+            PERFORM idem.refuse_paused(NEW.provider, NEW.account, NEW.inline, true);
+        END IF;
     END IF;
     -- The key of a flow may have its answer before the last step: what counts is its intent.
     IF NEW.step > 1 THEN
@@ -166,7 +175,9 @@ CREATE TRIGGER requests_are_written_once BEFORE UPDATE ON idem.requests FOR EACH
 -- A role writes the request of a row that is rendered now. The primary key keeps what is frozen already.
 CREATE FUNCTION idem.refuse_other_request() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER')
+    -- Who may put a trigger on the table may do without this one: the owner, and its functions. It is asked without a look
+    -- at the catalogue, because each accept asks.
+    IF has_table_privilege(TG_RELID, 'TRIGGER')
        OR EXISTS (
            SELECT FROM idem.outbox o
             WHERE o.id = NEW.outbox_id

@@ -21,7 +21,7 @@ ROOM_FOR_LOCKS: Final = (
     "and commit, or raise max_locks_per_transaction in postgresql.conf and restart the server"
 )
 PAUSED: Final = "ID503"
-"""idem's own (`idem.refuse_paused_accept`): the provider's accept is paused, or the calls of an inline operation."""
+"""idem's own (`idem.refuse_paused`): the provider's accept is paused, or the calls of an inline operation."""
 
 
 def said(code: str | None, error: BaseException, *, away: bool) -> Exception | None:

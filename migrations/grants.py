@@ -71,7 +71,7 @@ _OF_DAEMONS = (
     "provider_key", "hmac_pad", "lane_capacity", "lane_capacity_locked", "first_uuid7", "forget_handler",
     "is_ahead", "earlier", "known_moment", "memory_age", "memory_left", "is_blocked", "leave_order", "enter_order",
     "step_ends", "begin_step", "ready_status", "refuse_row", "check_intent", "check_key",
-    "check_row",
+    "check_row", "refuse_paused",
 )  # fmt: skip
 FUNCTIONS: dict[GrantKind, tuple[str, ...]] = {
     "sql": (ACCEPT_BY_SQL, *CANONICAL),

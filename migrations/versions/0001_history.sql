@@ -1,8 +1,10 @@
 -- What happened, what is told of it, and what waits for a person.
 
--- Append-only. Partitioned later by intent_id (UUIDv7), which is why it leads the primary key.
+-- Append-only. Partitioned later by intent_id (UUIDv7), which is why it leads the primary key. No foreign key, here and for
+-- events: who writes it has read the intent in the same statement, and intents are never deleted
+-- (docs/decisions/0056).
 CREATE TABLE idem.evidence (
-    intent_id           uuid        NOT NULL REFERENCES idem.intents (id),
+    intent_id           uuid        NOT NULL,
     id                  uuid        NOT NULL DEFAULT idem.uuid7(),
     outbox_id           uuid,
     at                  timestamptz NOT NULL DEFAULT statement_timestamp(),
@@ -31,7 +33,7 @@ CREATE UNIQUE INDEX evidence_is_written_once ON idem.evidence (intent_id, outbox
 CREATE TABLE idem.events (
     id             uuid        NOT NULL DEFAULT idem.uuid7(),
     aggregatetype  text        COLLATE "C" NOT NULL DEFAULT 'intent',
-    aggregateid    uuid        NOT NULL REFERENCES idem.intents (id),
+    aggregateid    uuid        NOT NULL,
     number         integer     NOT NULL,
     type           text        COLLATE "C" NOT NULL,
     payload        jsonb       NOT NULL,

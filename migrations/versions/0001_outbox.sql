@@ -154,7 +154,6 @@ CREATE TABLE idem.requests (
     created_at    timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (outbox_id, generation)
 );
-CREATE INDEX requests_by_key ON idem.requests (provider, account, provider_key);
 CREATE INDEX requests_by_intent ON idem.requests (intent_id);
 CREATE INDEX requests_by_provider_key ON idem.requests (provider_key);
 

@@ -66,18 +66,15 @@ CREATE TRIGGER outbox_row_begins_as_listed BEFORE INSERT ON idem.outbox FOR EACH
 -- A row at rest that was never rendered goes back to be rendered; an inline row is taken up again by its caller alone.
 -- A follower waits before it is rendered: what may be rendered is next.
 CREATE TRIGGER outbox_transition_is_listed AFTER UPDATE OF status ON idem.outbox FOR EACH ROW
-    WHEN (OLD.status <> NEW.status AND ((OLD.status, NEW.status) NOT IN (
+    WHEN (OLD.status <> NEW.status AND (OLD.status || ' ' || NEW.status NOT IN (
         -- In the order of how often: the first that is found ends the search.
-        ('pending', 'claimed'), ('claimed', 'pending'), ('claimed', 'held'), ('claimed', 'unknown'), ('claimed', 'awaiting'),
-        ('unfrozen', 'pending'), ('unfrozen', 'approval'), ('unfrozen', 'held'), ('unfrozen', 'unknown'),
-        ('approval', 'pending'), ('approval', 'waiting'), ('approval', 'unfrozen'), ('approval', 'held'),
-        ('approval', 'awaiting'), ('approval', 'unknown'),
-        ('waiting', 'pending'), ('waiting', 'unfrozen'), ('waiting', 'held'), ('waiting', 'awaiting'), ('waiting', 'unknown'),
-        ('pending', 'held'), ('pending', 'awaiting'), ('pending', 'unknown'),
-        ('unknown', 'awaiting'), ('unknown', 'held'),
-        ('held', 'approval'), ('held', 'pending'), ('held', 'unfrozen'), ('held', 'waiting'), ('held', 'claimed'),
-        ('held', 'awaiting'), ('held', 'unknown'))
-        OR (OLD.status = 'held' AND NEW.status = 'claimed' AND NOT NEW.inline)))
+        'pending claimed', 'claimed pending', 'claimed held', 'claimed unknown', 'claimed awaiting',
+        'unfrozen pending', 'unfrozen approval', 'unfrozen held', 'unfrozen unknown', 'approval pending',
+        'approval waiting', 'approval unfrozen', 'approval held', 'approval awaiting', 'approval unknown',
+        'waiting pending', 'waiting unfrozen', 'waiting held', 'waiting awaiting', 'waiting unknown', 'pending held',
+        'pending awaiting', 'pending unknown', 'unknown awaiting', 'unknown held', 'held approval', 'held pending',
+        'held unfrozen', 'held waiting', 'held claimed', 'held awaiting', 'held unknown')
+        OR OLD.status = 'held' AND NEW.status = 'claimed' AND NOT NEW.inline))
     EXECUTE FUNCTION idem.refuse('this change of status is not listed');
 -- idem.approve gives an approval, and nothing else does; a worker decides about what is undecided, and once.
 CREATE TRIGGER approval_is_given_by_its_function AFTER UPDATE OF approval ON idem.outbox FOR EACH ROW

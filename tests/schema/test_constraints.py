@@ -156,8 +156,6 @@ FOREIGN = [
     ("outbox_intent_id_fkey", O, {}),
     ("steps_intent_id_fkey", "steps", {}),
     ("proofs_intent_id_fkey", "proofs", {}),
-    ("evidence_intent_id_fkey", "evidence", {}),
-    ("events_aggregateid_fkey", "events", {}),
     ("dead_letters_intent_id_fkey", "dead_letters", {}),
     ("order_holds_intent_id_fkey", "order_holds", {}),
     ("handler_work_dead_letter_id_fkey", "handler_work", {"dead_letter_id": shapes.ROW, "due_at": "infinity"}),

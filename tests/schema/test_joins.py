@@ -17,12 +17,8 @@ from schema.backlog import HOT
 from schema.databases import Installed
 
 TABLES = HOT | {"steps", "tenant_keys", "doubts", "order_holds", "provider_answers"}
-LEFT = {
-    # Which of many a state or status is true of: no index has the answer in the order of the list.
-    "intent_list.INTENTS",
-    # Its rows are limited by arrays of their ids beside the joins.
-    "commonest.COMPLETE_SUCCEEDED",
-}
+LEFT = {"intent_list.INTENTS"}
+"""A list by state or status: no index has those in its order."""
 SETTINGS = {
     "enable_nestloop": "off", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off",
     "plan_cache_mode": "force_generic_plan",

@@ -133,7 +133,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.step,
                   WHERE n.id = t.intent_id) ELSE '{{}}' END AS later_keys,
        r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
        CASE WHEN NOT %(exact)s THEN r.body END AS body
-  FROM claimed t LEFT JOIN idem.requests r ON r.outbox_id = t.id AND r.generation = t.generation
+  FROM claimed t LEFT JOIN idem.requests r ON r.outbox_id = ANY (ARRAY[t.id]) AND r.generation = t.generation
 """  # noqa: S608
 
 

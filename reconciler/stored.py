@@ -23,7 +23,7 @@ from idem.outbox.settle.step_columns import CALL
 
 WAITING = """
 SELECT DISTINCT p.outbox_id
-  FROM idem.proofs p LEFT JOIN idem.outbox o ON o.id = p.outbox_id
+  FROM idem.proofs p LEFT JOIN idem.outbox o ON o.id = ANY (ARRAY[p.outbox_id])
  WHERE p.outbox_id > %(after)s AND p.outcome <> 'hint'
    AND (o.id IS NULL OR o.status <> 'claimed' OR o.claimed_until <= statement_timestamp())
  ORDER BY p.outbox_id LIMIT %(limit)s
@@ -83,7 +83,7 @@ async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row
 PROOFS_OF_A_ROW = """
 SELECT p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt
   FROM idem.proofs p WHERE p.outbox_id = %(id)s AND p.outcome <> 'hint'
- ORDER BY p.stored_at, p.id FOR UPDATE SKIP LOCKED
+ ORDER BY p.stored_at + interval '0', p.id FOR UPDATE SKIP LOCKED
 """
 
 
@@ -113,7 +113,7 @@ SELECT o.id FROM idem.outbox o
                                     SELECT * FROM unnest(%(calls)s::text[], %(providers)s::text[]))
                             AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
                           ORDER BY c.redrive_at LIMIT %(limit)s))
-   AND o.status = 'held' AND o.redrive_at <= statement_timestamp()
+   AND CASE WHEN o.status = 'held' THEN o.redrive_at <= statement_timestamp() END
  ORDER BY o.id FOR UPDATE SKIP LOCKED
 """  # noqa: S608
 

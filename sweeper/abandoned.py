@@ -66,7 +66,7 @@ WITH due AS MATERIALIZED (
     {_NOTED}
 )
 SELECT n.tenant_id, n.operation, n.idempotency_key, n.id, n.state, g.provider, g.account
-  FROM gone g JOIN idem.intents n ON n.id = g.intent_id
+  FROM gone g JOIN idem.intents n ON n.id = ANY (ARRAY[g.intent_id])
 """  # noqa: S608
 
 

@@ -14,7 +14,8 @@ SELECT (SELECT c.id FROM idem.outbox c
          WHERE c.status = 'claimed' AND c.claimed_until <= statement_timestamp()
          ORDER BY c.claimed_until, c.id LIMIT 1) IS NOT NULL AS leases,
        (SELECT c.id FROM idem.outbox c
-         WHERE c.status IN ('approval', 'pending', 'waiting', 'unfrozen') AND c.start_before <= statement_timestamp()
+         WHERE '' || c.status IN ('approval', 'pending', 'waiting', 'unfrozen')
+           AND c.start_before <= statement_timestamp()
          ORDER BY c.start_before, c.id LIMIT 1) IS NOT NULL AS queue,
        (SELECT o.id FROM idem.outbox o WHERE o.status = 'waiting' ORDER BY o.status_since LIMIT 1) IS NOT NULL
        AS "order",

@@ -60,7 +60,8 @@ async def prune_keys(
 ROWS_AT_REST = """
 SELECT o.intent_id
   FROM idem.outbox o
- WHERE o.intent_id = ANY (%(intents)s) AND o.status = 'held' AND o.redrive_at IS NULL AND o.step = 1
+ WHERE o.intent_id = ANY (%(intents)s)
+   AND CASE WHEN o.status = 'held' THEN o.redrive_at IS NULL AND o.step = 1 END
    AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
  ORDER BY o.id
    FOR UPDATE SKIP LOCKED

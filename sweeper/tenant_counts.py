@@ -26,7 +26,7 @@ USAGE_RETENTION: Final = 30 * 86400.0
 
 LOCK_COUNTS = """
 WITH wanted AS MATERIALIZED (
-    SELECT DISTINCT i.tenant_id FROM idem.idempotency_keys i WHERE i.intent_id = ANY (%(intents)s)
+    SELECT DISTINCT i.tenant_id || '' AS tenant_id FROM idem.idempotency_keys i WHERE i.intent_id = ANY (%(intents)s)
 ), locked AS MATERIALIZED (
     SELECT k.tenant_id FROM idem.tenant_keys k
      WHERE k.tenant_id = ANY (ARRAY(SELECT w.tenant_id FROM wanted w)) ORDER BY k.tenant_id FOR UPDATE SKIP LOCKED
@@ -46,7 +46,7 @@ async def hold_counts(connection: AsyncConnection[Any], intents: Sequence[UUID])
 SUBTRACT = """
 UPDATE idem.tenant_keys k SET active = k.active - g.keys
   FROM unnest(%(tenants)s::text[], %(keys)s::bigint[]) AS g (tenant_id, keys)
- WHERE k.tenant_id = g.tenant_id AND k.counted_at IS NOT NULL
+ WHERE k.tenant_id = ANY (ARRAY[g.tenant_id]) AND k.counted_at IS NOT NULL
 """
 
 

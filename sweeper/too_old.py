@@ -16,7 +16,7 @@ from idem.outbox.settle.locked_rows import LockedRow
 TOO_OLD = """
 SELECT c.id, c.start_before
   FROM idem.outbox c
- WHERE c.status IN ('approval', 'pending', 'waiting', 'unfrozen') AND c.start_before <= statement_timestamp()
+ WHERE '' || c.status IN ('approval', 'pending', 'waiting', 'unfrozen') AND c.start_before <= statement_timestamp()
    AND (c.start_before, c.id) > (%(at)s, %(row)s)
  ORDER BY c.start_before, c.id
  LIMIT %(batch)s

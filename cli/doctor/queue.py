@@ -39,7 +39,7 @@ SELECT o.status, o.provider, o.account, o.origin, o.operation, o.step_name, o.fo
                CASE WHEN r.status = 'unknown' AND least(r.replay_window, s.stated) > 0 AND NOT r.key_burned
                     THEN idem.memory_left(r.first_sent_at, r.doubted_since, r.replay_window, s.stated) END
                AS left_to_replay
-          FROM ((SELECT q.* FROM idem.outbox q WHERE q.status IN ('approval', 'pending', 'waiting', 'unfrozen')
+          FROM ((SELECT q.* FROM idem.outbox q WHERE '' || q.status IN ('approval', 'pending', 'waiting', 'unfrozen')
                   ORDER BY q.start_before, q.id LIMIT %(most)s) UNION ALL
                 (SELECT c.* FROM idem.outbox c WHERE c.status = 'claimed'
                   ORDER BY c.claimed_until, c.id LIMIT %(most)s) UNION ALL

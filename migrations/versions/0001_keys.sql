@@ -27,8 +27,8 @@ CREATE FUNCTION idem.blocks_retry(p_reason text) RETURNS boolean LANGUAGE sql IM
 
 -- Whether a person must decide first. A client's retry waits for that, whoever calls what takes it up.
 CREATE FUNCTION idem.needs_operator(p_intent uuid) RETURNS boolean LANGUAGE sql STABLE
-    RETURN EXISTS (SELECT FROM idem.dead_letters l
-                    WHERE l.intent_id = p_intent AND l.resolved_at IS NULL AND idem.blocks_retry(l.reason));
+    RETURN (SELECT bool_or(l.resolved_at IS NULL AND idem.blocks_retry(l.reason))
+              FROM idem.dead_letters l WHERE l.intent_id = p_intent) IS TRUE;
 
 -- Whether the definition of a flow still sends the open step of a row where it goes: no retry takes up what is not served.
 CREATE FUNCTION idem.serves_step(p_plan jsonb, p_name text, p_provider text, p_account text) RETURNS boolean
@@ -43,8 +43,9 @@ LANGUAGE sql IMMUTABLE
 CREATE FUNCTION idem.is_served(p_intent uuid, p_provider text, p_account text, p_plan jsonb) RETURNS boolean
 LANGUAGE sql STABLE
     RETURN NOT EXISTS (SELECT FROM idem.outbox o
-                        WHERE o.intent_id = p_intent AND o.status = 'held'
-                          AND CASE WHEN o.inline THEN true
+                        WHERE o.intent_id = p_intent
+                          AND CASE WHEN o.status <> 'held' THEN false
+                                   WHEN o.inline THEN true
                                    WHEN o.step_name IS NOT NULL
                                        THEN p_plan IS NULL
                                             OR NOT idem.serves_step(p_plan, o.step_name, o.provider, o.account)
@@ -88,8 +89,8 @@ BEGIN
     IF d.due_in < 0 THEN
         d.due_in := 0;
     END IF;
-    SELECT array_agg(l.reason ORDER BY l.reason) INTO d.reasons FROM idem.dead_letters l
-     WHERE l.intent_id = k.intent_id AND l.resolved_at IS NULL AND idem.blocks_retry(l.reason);
+    SELECT array_agg(l.reason ORDER BY l.reason) FILTER (WHERE l.resolved_at IS NULL AND idem.blocks_retry(l.reason))
+      INTO d.reasons FROM idem.dead_letters l WHERE l.intent_id = k.intent_id;
     d.decision := CASE
         WHEN k.state = 'in_progress' AND o.status = 'claimed' AND o.claimed_until <= statement_timestamp()
             THEN 'unknown'
@@ -160,7 +161,8 @@ CREATE FUNCTION idem.ready_status(o idem.outbox) RETURNS text LANGUAGE sql STABL
     RETURN CASE
         WHEN o.approval IN ('wanted', 'wanted_of_another') THEN 'approval'
         WHEN NOT o.key_burned AND coalesce(o.approval, 'given') = 'given'
-         AND EXISTS (SELECT r.outbox_id FROM idem.requests r WHERE r.outbox_id = o.id AND r.generation = o.generation)
+         AND (SELECT r.outbox_id FROM idem.requests r
+               WHERE r.outbox_id = o.id AND r.generation = o.generation LIMIT 1) IS NOT NULL
             THEN 'pending'
         ELSE 'unfrozen' END;
 
@@ -182,15 +184,16 @@ CREATE FUNCTION idem.client_retry(
     k idem.idempotency_keys, p_patience interval, p_token uuid DEFAULT NULL, p_holder text DEFAULT NULL,
     p_lease interval DEFAULT NULL
 ) RETURNS uuid
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off AS $$
 DECLARE
     row_id  uuid;
 BEGIN
     SELECT o.id INTO row_id FROM idem.outbox o
-     WHERE o.intent_id = k.intent_id AND o.status = 'held' AND o.inline = (p_token IS NOT NULL)
+     WHERE o.intent_id = k.intent_id
+       AND CASE WHEN o.status = 'held' THEN o.inline = (p_token IS NOT NULL) END
        AND NOT idem.needs_operator(k.intent_id)
-       AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
-       AND NOT EXISTS (SELECT FROM idem.doubts d WHERE d.outbox_id = o.id)
+       AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
+       AND (SELECT d.outbox_id FROM idem.doubts d WHERE d.outbox_id = o.id LIMIT 1) IS NULL
        -- Lost commits may have sent it, and the provider may have forgotten that: the sweeper makes it unknown.
        AND (o.doubted_since IS NULL
             OR NOT o.inline AND idem.memory_left(NULL, o.doubted_since, o.replay_window, NULL) > 0)
@@ -200,7 +203,7 @@ BEGIN
     END IF;
     UPDATE idem.idempotency_keys SET state = 'in_progress', last_error_code = NULL, last_error_message = NULL
      WHERE tenant_id = k.tenant_id AND operation = k.operation AND idempotency_key = k.idempotency_key
-       AND intent_id = k.intent_id AND state = 'failed_retryable';
+       AND intent_id = k.intent_id AND state || '' = 'failed_retryable';
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -226,7 +229,7 @@ BEGIN
      WHERE id = k.intent_id;
     UPDATE idem.dead_letters SET resolved_at = statement_timestamp(), resolution = 'client_retry',
            resolved_by = session_user, note = 'the client sent its request again'
-     WHERE intent_id = k.intent_id AND resolved_at IS NULL AND reason IN ('too_late', 'unrenderable');
+     WHERE intent_id = k.intent_id AND CASE WHEN resolved_at IS NULL THEN reason IN ('too_late', 'unrenderable') END;
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, from_state, to_state,
                                from_status, to_status, holder, claimed_at, claimed_until)
     SELECT o.intent_id, o.id, o.step, o.attempt, o.claim_token, 'accept', 'retried', 'failed_retryable', 'in_progress',

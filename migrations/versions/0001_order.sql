@@ -27,8 +27,9 @@ CREATE FUNCTION idem.is_blocked(p_tenant text, p_group text, p_key text, p_numbe
                             AND o.ordering_number IS NOT NULL
                           ORDER BY o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number LIMIT 1)
                         < p_number, false)
-            OR EXISTS (SELECT FROM idem.order_holds h
-                        WHERE h.tenant_id = p_tenant AND h.ordering_group = p_group AND h.ordering_key = p_key));
+            OR (SELECT h.intent_id FROM idem.order_holds h
+                 WHERE h.tenant_id = p_tenant AND h.ordering_group = p_group AND h.ordering_key = p_key LIMIT 1)
+               IS NOT NULL);
 
 -- The advisory lock of an ordering key. Its number needs the installation's secret, like that of an idempotency key.
 CREATE FUNCTION idem.order_lock(p_tenant text, p_group text, p_key text) RETURNS bigint LANGUAGE sql STABLE
@@ -47,9 +48,10 @@ CREATE FUNCTION idem.next_order_number(p_tenant text, p_group text, p_key text) 
                           ORDER BY o.tenant_id DESC, o.ordering_group DESC, o.ordering_key DESC, o.ordering_number DESC
                           LIMIT 1));
 
--- The place of a new row. Waits for every open transaction that has accepted something of the same key.
+-- The place of a new row. Waits for every open transaction that has accepted something of the same key. In a caller's
+-- session a bitmap would read every row of the key, if the outbox was empty when it was counted.
 CREATE FUNCTION idem.join_order(p_tenant text, p_group text, p_key text, OUT place bigint, OUT blocked boolean)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(idem.order_lock(p_tenant, p_group, p_key));
     place := idem.next_order_number(p_tenant, p_group, p_key);
@@ -91,7 +93,8 @@ BEGIN
 END $$;
 
 -- No role and no flow brings a blocked row to work.
-CREATE FUNCTION idem.refuse_blocked() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION idem.refuse_blocked() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off AS $$
 BEGIN
     IF idem.is_blocked(NEW.tenant_id, NEW.ordering_group, NEW.ordering_key, NEW.ordering_number) THEN
         RAISE EXCEPTION USING

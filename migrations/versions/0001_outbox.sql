@@ -83,8 +83,9 @@ CREATE INDEX outbox_to_settle ON idem.outbox (provider, account, available_at, i
 CREATE INDEX outbox_failing_lookups ON idem.outbox (provider, account)
     WHERE failures > 0 AND status IN ('unknown', 'awaiting');
 CREATE INDEX outbox_claims ON idem.outbox (provider, account, claim_token) WHERE claim_token IS NOT NULL;
+-- Its condition is one that no statement about one of these statuses takes for its own: see outbox_due_by_tenant.
 CREATE INDEX outbox_too_old ON idem.outbox (start_before, id)
-    WHERE status IN ('approval', 'pending', 'waiting', 'unfrozen');
+    WHERE '' || status IN ('approval', 'pending', 'waiting', 'unfrozen');
 CREATE INDEX outbox_redrives ON idem.outbox (redrive_at, id) WHERE redrive_at IS NOT NULL;
 CREATE INDEX outbox_doubted ON idem.outbox (doubted_since, id)
     WHERE doubted_since IS NOT NULL AND status IN ('approval', 'pending', 'waiting', 'unfrozen', 'held');
@@ -118,7 +119,7 @@ CREATE INDEX outbox_local_steps ON idem.outbox (operation, step_name, available_
 -- for people.
 CREATE INDEX outbox_steps_by_reference ON idem.outbox (provider_reference, provider, account)
     WHERE step_name IS NOT NULL AND provider_reference IS NOT NULL;
-CREATE INDEX outbox_steps_by_name ON idem.outbox (step_name, intent_id) WHERE step_name IS NOT NULL;
+CREATE INDEX outbox_steps_by_name ON idem.outbox (step_name, intent_id) WHERE step_name || '' IS NOT NULL;
 
 -- The claim in turns of tenants. Its condition is one that no plan can take for that of outbox_due: with a queue's
 -- statistics both are alike, and either read for the other costs a pass over all that waits.

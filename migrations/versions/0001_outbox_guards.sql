@@ -149,9 +149,9 @@ BEGIN
        AND (SELECT o.step FROM idem.outbox o WHERE o.intent_id = d.intent_id) > d.step IS NOT TRUE
        -- Or its intent rests for good: no client can take it up again, because its key has expired.
        AND NOT (d.status = 'held' AND d.redrive_at IS NULL AND d.doubted_since IS NULL
-                AND EXISTS (SELECT FROM idem.intents i WHERE i.id = d.intent_id AND i.state = 'failed_retryable')
-                AND NOT EXISTS (SELECT FROM idem.idempotency_keys k
-                                 WHERE k.intent_id = d.intent_id AND k.state <> 'expired'))
+                AND (SELECT i.state FROM idem.intents i WHERE i.id = d.intent_id) = 'failed_retryable'
+                AND (SELECT bool_or(k.state <> 'expired') FROM idem.idempotency_keys k
+                      WHERE k.intent_id = d.intent_id) IS NOT TRUE)
      LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING

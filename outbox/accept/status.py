@@ -29,7 +29,8 @@ ENDED = """
 SELECT w.number::integer - 1 AS number
   FROM unnest(CAST(:tenants AS text[]), CAST(:operations AS text[]), CAST(:keys AS text[]))
        WITH ORDINALITY AS w (tenant_id, operation, idempotency_key, number)
-  JOIN idem.idempotency_keys k USING (tenant_id, operation, idempotency_key)
+  JOIN idem.idempotency_keys k ON k.tenant_id = ANY (ARRAY[w.tenant_id]) AND k.operation = w.operation
+                              AND k.idempotency_key = w.idempotency_key
  WHERE CASE k.state
        WHEN 'in_progress' THEN false
        WHEN 'completed'   THEN true
@@ -48,7 +49,8 @@ SELECT w.number::integer - 1 AS number, {accept.DECIDED}
   FROM unnest(CAST(:tenants AS text[]), CAST(:operations AS text[]), CAST(:keys AS text[]),
               CAST(:fingerprints AS text[]))
        WITH ORDINALITY AS w (tenant_id, operation, idempotency_key, fingerprint, number)
-  JOIN idem.idempotency_keys k USING (tenant_id, operation, idempotency_key)
+  JOIN idem.idempotency_keys k ON k.tenant_id = ANY (ARRAY[w.tenant_id]) AND k.operation = w.operation
+                              AND k.idempotency_key = w.idempotency_key
  CROSS JOIN LATERAL idem.decide(k, w.fingerprint) AS d
 """  # noqa: S608
 """The status of each request; a request that is not here is not committed yet."""

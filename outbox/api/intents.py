@@ -27,10 +27,8 @@ SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, o.ste
        n.created_at, n.settled_at, n.plan, o.step, n.interim, k.expires_at, k.response_status, k.response_headers,
        k.response_body
   FROM idem.intents n
-  LEFT JOIN idem.outbox o ON o.intent_id = n.id
-  LEFT JOIN idem.idempotency_keys k
-    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-   AND k.intent_id = n.id AND k.state <> 'expired'
+  LEFT JOIN idem.outbox o ON o.intent_id = ANY (ARRAY[n.id])
+  LEFT JOIN idem.idempotency_keys k ON k.intent_id = ANY (ARRAY[n.id]) AND k.state <> 'expired'
  WHERE n.id = %(intent)s AND n.tenant_id = %(tenant)s
 """
 
@@ -86,71 +84,65 @@ async def _timeline(connection: AsyncConnection[Any], intent_id: UUID, flow: Flo
     return lines
 
 
-LISTED = """n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, o.step_name, n.label,
-       n.provider_reference, n.created_at, n.settled_at, k.expires_at
-  FROM idem.intents n
-  LEFT JOIN idem.outbox o ON o.intent_id = n.id
-  LEFT JOIN idem.idempotency_keys k
-    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-   AND k.intent_id = n.id AND k.state <> 'expired'"""
-"""What a list shows of an intent: its columns and where they come from, for `SELECT`."""
+_SHOWN = """n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, o.step_name, n.label,
+       n.provider_reference, n.created_at, n.settled_at, k.expires_at"""
+_BESIDE = """
+  LEFT JOIN idem.outbox o ON o.intent_id = ANY (ARRAY[n.id])
+  LEFT JOIN idem.idempotency_keys k ON k.intent_id = ANY (ARRAY[n.id]) AND k.state <> 'expired'"""
+
+
+def listed(ids: str) -> str:
+    """The statement that shows the intents of an array of ids, newest first."""
+    return f"""
+SELECT {_SHOWN}
+  FROM unnest({ids}) AS f (id)
+ CROSS JOIN LATERAL (SELECT i.* FROM idem.intents i WHERE i.id = f.id LIMIT 1) AS n{_BESIDE}
+ ORDER BY n.id DESC
+"""  # noqa: S608
+
+
 # Each filter has an index that begins with it and ends with the id. A range over all its columns is estimated as many
 # rows: with any statistics the index gives the order, and a page reads what it shows.
-INTENTS = f"""
-SELECT {LISTED}
- WHERE n.id = ANY (ARRAY(
-           SELECT m.id FROM idem.intents m
-            WHERE (m.tenant_id, m.id) >= (%(tenant)s, %(low)s::uuid)
-              AND (m.tenant_id, m.id) < (%(tenant)s, %(before)s)
-            ORDER BY m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
- ORDER BY n.id DESC
-"""  # noqa: S608
-INTENTS_OF_STATE = f"""
-SELECT {LISTED}
- WHERE n.id = ANY (ARRAY(
-           SELECT m.id FROM idem.intents m
-            WHERE (m.state, m.tenant_id, m.id) >= (%(state)s, %(tenant)s, %(low)s::uuid)
-              AND (m.state, m.tenant_id, m.id) < (%(state)s, %(tenant)s, %(before)s)
-              AND m.state <> 'completed'
-            ORDER BY m.state DESC, m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
- ORDER BY n.id DESC
-"""  # noqa: S608
+INTENTS = listed("""ARRAY(
+    SELECT m.id FROM idem.intents m
+     WHERE (m.tenant_id, m.id) >= (%(tenant)s, %(low)s::uuid)
+       AND (m.tenant_id, m.id) < (%(tenant)s, %(before)s)
+     ORDER BY m.tenant_id DESC, m.id DESC LIMIT %(limit)s)""")
+INTENTS_OF_STATE = listed("""ARRAY(
+    SELECT m.id FROM idem.intents m
+     WHERE (m.state, m.tenant_id, m.id) >= (%(state)s, %(tenant)s, %(low)s::uuid)
+       AND (m.state, m.tenant_id, m.id) < (%(state)s, %(tenant)s, %(before)s)
+       AND m.state <> 'completed'
+     ORDER BY m.state DESC, m.tenant_id DESC, m.id DESC LIMIT %(limit)s)""")
 # A page of each state that is asked for, and of those the newest.
-INTENTS_OF_OPERATION = f"""
-SELECT {LISTED}
- WHERE n.id = ANY (ARRAY(
-           SELECT p.id FROM unnest(%(states)s::text[]) AS s (state) CROSS JOIN LATERAL (
-                  SELECT m.id FROM idem.intents m
-                   WHERE (m.operation, m.tenant_id, m.state, m.id)
-                         >= (%(operation)s, %(tenant)s, s.state, %(low)s::uuid)
-                     AND (m.operation, m.tenant_id, m.state, m.id) < (%(operation)s, %(tenant)s, s.state, %(before)s)
-                   ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
-            ORDER BY p.id DESC LIMIT %(limit)s))
- ORDER BY n.id DESC
-"""  # noqa: S608
+INTENTS_OF_OPERATION = listed("""ARRAY(
+    SELECT p.id FROM unnest(%(states)s::text[]) AS s (state) CROSS JOIN LATERAL (
+           SELECT m.id FROM idem.intents m
+            WHERE (m.operation, m.tenant_id, m.state, m.id)
+                  >= (%(operation)s, %(tenant)s, s.state, %(low)s::uuid)
+              AND (m.operation, m.tenant_id, m.state, m.id) < (%(operation)s, %(tenant)s, s.state, %(before)s)
+            ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
+     ORDER BY p.id DESC LIMIT %(limit)s)""")
 # The operations that this ledger has, one after the other, and a page of each: of those the newest.
-COMPLETED_INTENTS = f"""
-SELECT {LISTED}
- WHERE n.id = ANY (ARRAY(
-           WITH RECURSIVE known (operation) AS (
-               (SELECT m.operation FROM idem.intents m ORDER BY m.operation, m.tenant_id, m.state, m.id LIMIT 1)
-                UNION ALL
-               SELECT (SELECT m.operation FROM idem.intents m WHERE m.operation > k.operation
-                        ORDER BY m.operation, m.tenant_id, m.state, m.id LIMIT 1)
-                 FROM known k WHERE k.operation IS NOT NULL
-           )
-           SELECT p.id FROM known k CROSS JOIN LATERAL (
-                  SELECT m.id FROM idem.intents m
-                   WHERE (m.operation, m.tenant_id, m.state, m.id)
-                         >= (k.operation, %(tenant)s, %(state)s, %(low)s::uuid)
-                     AND (m.operation, m.tenant_id, m.state, m.id) < (k.operation, %(tenant)s, %(state)s, %(before)s)
-                   ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
-            WHERE k.operation IS NOT NULL
-            ORDER BY p.id DESC LIMIT %(limit)s))
- ORDER BY n.id DESC
-"""  # noqa: S608
+COMPLETED_INTENTS = listed("""ARRAY(
+    WITH RECURSIVE known (operation) AS (
+        (SELECT m.operation FROM idem.intents m ORDER BY m.operation, m.tenant_id, m.state, m.id LIMIT 1)
+         UNION ALL
+        SELECT (SELECT m.operation FROM idem.intents m WHERE m.operation > k.operation
+                 ORDER BY m.operation, m.tenant_id, m.state, m.id LIMIT 1)
+          FROM known k WHERE k.operation IS NOT NULL
+    )
+    SELECT p.id FROM known k CROSS JOIN LATERAL (
+           SELECT m.id FROM idem.intents m
+            WHERE (m.operation, m.tenant_id, m.state, m.id)
+                  >= (k.operation, %(tenant)s, %(state)s, %(low)s::uuid)
+              AND (m.operation, m.tenant_id, m.state, m.id) < (k.operation, %(tenant)s, %(state)s, %(before)s)
+            ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
+     WHERE k.operation IS NOT NULL
+     ORDER BY p.id DESC LIMIT %(limit)s)""")
 INTENT_OF_KEY = f"""
-SELECT {LISTED}
+SELECT {_SHOWN}
+  FROM idem.intents n{_BESIDE}
  WHERE n.id = (SELECT i.intent_id FROM idem.idempotency_keys i
                 WHERE i.tenant_id = %(tenant)s AND i.operation = %(operation)s AND i.idempotency_key = %(key)s)
    AND n.id < %(before)s AND (%(state)s::text IS NULL OR n.state = %(state)s)

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from idem.outbox.api import intents as ledger
-from idem.outbox.api.intents import LISTED
+from idem.outbox.api.intents import listed
 from idem.outbox.operator.search import span
 
 SCANNED: Final = 5000
@@ -55,9 +55,9 @@ WITH looked AS MATERIALIZED (
     (SELECT o.intent_id FROM idem.outbox o
       WHERE o.step_name IS NOT NULL AND o.provider_reference = %(reference)s LIMIT %(scanned)s)
 )
-SELECT ARRAY(SELECT m.id FROM idem.intents m
-              WHERE m.id IN (SELECT l.id FROM looked l) AND m.tenant_id = %(tenant)s
-                AND m.id >= %(low)s::uuid AND m.id < %(before)s{_filters("m")}
+SELECT ARRAY(SELECT m.id
+               FROM looked l CROSS JOIN LATERAL (SELECT i.* FROM idem.intents i WHERE i.id = l.id LIMIT 1) AS m
+              WHERE m.tenant_id = %(tenant)s AND m.id >= %(low)s::uuid AND m.id < %(before)s{_filters("m")}
               ORDER BY m.id DESC LIMIT %(limit)s) AS ids,
        NULL::uuid AS stopped_at
 """  # noqa: S608
@@ -67,9 +67,9 @@ BY_PROVIDER_KEY = f"""
 WITH looked AS MATERIALIZED (
     SELECT r.intent_id AS id FROM idem.requests r WHERE r.provider_key = %(key)s LIMIT %(scanned)s
 )
-SELECT ARRAY(SELECT m.id FROM idem.intents m
-              WHERE m.id IN (SELECT l.id FROM looked l) AND m.tenant_id = %(tenant)s
-                AND m.id >= %(low)s::uuid AND m.id < %(before)s
+SELECT ARRAY(SELECT m.id
+               FROM looked l CROSS JOIN LATERAL (SELECT i.* FROM idem.intents i WHERE i.id = l.id LIMIT 1) AS m
+              WHERE m.tenant_id = %(tenant)s AND m.id >= %(low)s::uuid AND m.id < %(before)s
                 AND CASE WHEN %(reference)s::text IS NULL THEN true
                          ELSE coalesce(m.provider_reference = %(reference)s, false)
                               OR m.plan IS NOT NULL AND EXISTS (
@@ -79,11 +79,7 @@ SELECT ARRAY(SELECT m.id FROM idem.intents m
               ORDER BY m.id DESC LIMIT %(limit)s) AS ids,
        NULL::uuid AS stopped_at
 """  # noqa: S608
-FOUND = f"""
-SELECT {LISTED}
- WHERE n.id = ANY (%(ids)s)
- ORDER BY n.id DESC
-"""
+FOUND = listed("%(ids)s::uuid[]")
 
 
 async def intents(

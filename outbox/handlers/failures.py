@@ -65,7 +65,7 @@ WITH failed AS MATERIALIZED (
        SET due_at    = CASE WHEN w.number = n.number THEN n.due_at ELSE greatest(w.due_at, n.due_at) END,
            failures  = CASE WHEN w.number = n.number THEN n.failures ELSE w.failures END,
            dead_letter_id = CASE WHEN w.number = n.number THEN n.letter ELSE w.dead_letter_id END
-      FROM next n WHERE w.handler = n.handler AND w.intent_id = n.intent_id AND w.number >= n.number
+      FROM next n WHERE w.handler = ANY (ARRAY[n.handler]) AND w.intent_id = n.intent_id AND w.number >= n.number
 )
 SELECT n.failures, n.stops, n.letter FROM next n
 """  # noqa: S608
@@ -94,8 +94,10 @@ async def fail(connection: AsyncConnection[Any], item: WorkItem, why: HandlerFai
 DROP = """
 DELETE FROM idem.handler_work w
  WHERE w.handler = %(handler)s AND w.intent_id = %(intent)s AND w.number = %(number)s
-   AND (EXISTS (SELECT FROM idem.handled_events m WHERE m.event_id = w.event_id AND m.handler = w.handler)
-        OR NOT EXISTS (SELECT FROM idem.events e WHERE e.aggregateid = w.intent_id AND e.number = w.number))
+   AND (EXISTS (SELECT FROM idem.handled_events m
+                 WHERE m.event_id = ANY (ARRAY[w.event_id]) AND m.handler = w.handler)
+        OR NOT EXISTS (SELECT FROM idem.events e
+                        WHERE e.aggregateid = ANY (ARRAY[w.intent_id]) AND e.number = w.number))
 """
 
 

@@ -87,7 +87,8 @@ WITH walker AS MATERIALIZED (
       FROM walker w CROSS JOIN page p
      WHERE (SELECT i.operation FROM idem.intents i WHERE i.id = p.aggregateid) = w.operation
        AND (w.hears = 'step') = (p.type = 'step')
-       AND NOT EXISTS (SELECT FROM idem.handled_events m WHERE m.event_id = p.id AND m.handler = w.name)
+       AND (SELECT m.event_id FROM idem.handled_events m
+             WHERE m.event_id = p.id AND m.handler = w.name LIMIT 1) IS NULL
         ON CONFLICT DO NOTHING
 )
 UPDATE idem.event_handlers h
@@ -117,10 +118,12 @@ WITH gone AS (
 ), given AS (
     INSERT INTO idem.handler_work (handler, intent_id, number, event_id, created_at)
     SELECT h.name, g.intent_id, g.number, g.event_id, g.created_at
-      FROM gone g JOIN idem.intents i ON i.id = g.intent_id
-      JOIN idem.events e ON e.aggregateid = g.intent_id AND e.number = g.number
+      FROM gone g
+     CROSS JOIN LATERAL (SELECT n.operation FROM idem.intents n WHERE n.id = g.intent_id LIMIT 1) AS i
+      JOIN idem.events e ON e.aggregateid = ANY (ARRAY[g.intent_id]) AND e.number = g.number
       JOIN idem.event_handlers h ON h.operation = i.operation AND (h.hears = 'step') = (e.type = 'step')
-     WHERE NOT EXISTS (SELECT FROM idem.handled_events m WHERE m.event_id = g.event_id AND m.handler = h.name)
+     WHERE (SELECT m.event_id FROM idem.handled_events m
+             WHERE m.event_id = g.event_id AND m.handler = h.name LIMIT 1) IS NULL
         ON CONFLICT DO NOTHING
 )
 SELECT count(*) FROM gone
@@ -143,10 +146,12 @@ SELECT w.handler, w.intent_id, w.number
        SELECT k.handler, k.intent_id, k.number
          FROM idem.handler_work k
         WHERE k.handler = h.name AND k.due_at <= statement_timestamp()
-          AND NOT EXISTS (SELECT FROM idem.handler_work b
-                           WHERE b.handler = h.name AND b.intent_id = k.intent_id AND b.number < k.number)
-          AND NOT EXISTS (SELECT FROM idem.handler_work b
-                           WHERE b.handler = '*' AND b.intent_id = k.intent_id AND b.number < k.number)
+          AND (SELECT b.number FROM idem.handler_work b
+                WHERE (b.handler, b.intent_id) = (h.name, k.intent_id) AND b.number < k.number
+                ORDER BY b.handler, b.intent_id, b.number LIMIT 1) IS NULL
+          AND (SELECT b.number FROM idem.handler_work b
+                WHERE (b.handler, b.intent_id) = ('*', k.intent_id) AND b.number < k.number
+                ORDER BY b.handler, b.intent_id, b.number LIMIT 1) IS NULL
           AND NOT EXISTS (SELECT FROM idem.event_handlers r
                            WHERE r.name = h.name AND r.backfilled_intent <= k.intent_id)
         ORDER BY k.due_at LIMIT h.most FOR UPDATE OF k SKIP LOCKED) AS w

@@ -32,18 +32,18 @@ class Execution(Turn):
 LOCK_WORK = """
 SELECT e.type, e.number, e.created_at, e.payload, n.id, n.tenant_id, n.operation, n.idempotency_key, n.params, n.label,
        n.provider, n.result, n.provider_reference, k.response_status, k.response_headers, k.response_body,
-       EXISTS (SELECT FROM idem.handled_events m WHERE m.event_id = w.event_id AND m.handler = w.handler) AS marked,
+       EXISTS (SELECT FROM idem.handled_events m
+                WHERE m.event_id = ANY (ARRAY[w.event_id]) AND m.handler = w.handler) AS marked,
        pg_backend_pid() AS backend, pg_current_xact_id()::text AS transaction
   FROM idem.handler_work w
-  LEFT JOIN idem.events e ON e.aggregateid = w.intent_id AND e.number = w.number
-  LEFT JOIN idem.intents n ON n.id = w.intent_id
-  LEFT JOIN idem.idempotency_keys k
-    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-   AND k.intent_id = n.id AND k.state = 'completed'
+  LEFT JOIN idem.events e ON e.aggregateid = ANY (ARRAY[w.intent_id]) AND e.number = w.number
+  LEFT JOIN idem.intents n ON n.id = ANY (ARRAY[w.intent_id])
+  LEFT JOIN idem.idempotency_keys k ON k.intent_id = ANY (ARRAY[n.id])
+                                   AND k.state || '' = 'completed'
  WHERE w.handler = %(handler)s AND w.intent_id = %(intent)s AND w.number = %(number)s
    AND w.due_at <= statement_timestamp()
    AND NOT EXISTS (SELECT FROM idem.handler_work b
-                    WHERE b.handler = w.handler AND b.intent_id = w.intent_id AND b.number < w.number)
+                    WHERE b.handler = ANY (ARRAY[w.handler]) AND b.intent_id = w.intent_id AND b.number < w.number)
    FOR UPDATE OF w SKIP LOCKED
 """
 

@@ -13,7 +13,7 @@ WITH stopped AS MATERIALIZED (
        SET due_at    = statement_timestamp(),
            dead_letter_id = NULL,
            failures  = CASE WHEN w.number = s.number THEN 0 ELSE w.failures END
-      FROM stopped s WHERE w.handler = s.handler AND w.intent_id = s.intent_id AND w.number >= s.number
+      FROM stopped s WHERE w.handler = ANY (ARRAY[s.handler]) AND w.intent_id = s.intent_id AND w.number >= s.number
 )
 SELECT s.intent_id FROM stopped s
 """
@@ -31,13 +31,13 @@ WITH stopped AS MATERIALIZED (
      WHERE w.dead_letter_id = %(letter)s FOR UPDATE
 ), gone AS (
     DELETE FROM idem.handler_work w USING stopped s
-     WHERE w.handler = s.handler AND w.intent_id = s.intent_id AND w.number = s.number
+     WHERE w.handler = ANY (ARRAY[s.handler]) AND w.intent_id = s.intent_id AND w.number = s.number
 ), marked AS (
     INSERT INTO idem.handled_events (event_id, handler, skipped) SELECT s.event_id, s.handler, true FROM stopped s
         ON CONFLICT DO NOTHING
 ), moved AS (
     UPDATE idem.handler_work w SET due_at = statement_timestamp()
-      FROM stopped s WHERE w.handler = s.handler AND w.intent_id = s.intent_id AND w.number > s.number
+      FROM stopped s WHERE w.handler = ANY (ARRAY[s.handler]) AND w.intent_id = s.intent_id AND w.number > s.number
 )
 SELECT s.intent_id FROM stopped s
 """

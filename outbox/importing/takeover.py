@@ -143,7 +143,7 @@ SELECT w.number, statement_timestamp() AS now, k.intent_id IS NOT NULL AS known,
   FROM unnest(%(numbers)s::integer[], %(tenants)s::text[], %(operations)s::text[], %(keys)s::text[],
               %(providers)s::text[], %(accounts)s::text[], %(provider_keys)s::uuid[])
        AS w (number, tenant_id, operation, idempotency_key, provider, account, provider_key)
-  LEFT JOIN idem.idempotency_keys k ON k.tenant_id = w.tenant_id AND k.operation = w.operation
+  LEFT JOIN idem.idempotency_keys k ON k.tenant_id = ANY (ARRAY[w.tenant_id]) AND k.operation = w.operation
                                    AND k.idempotency_key = w.idempotency_key
 """
 

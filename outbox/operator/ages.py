@@ -46,9 +46,9 @@ SELECT g.status, g.provider, g.account, g.rows,
 PROOFS = """
 SELECT coalesce(n.provider, o.provider, s.provider) AS provider, coalesce(n.account, o.account, s.account) AS account,
        count(*) AS rows, extract(epoch FROM statement_timestamp() - min(p.stored_at))::float8 AS oldest
-  FROM idem.proofs p JOIN idem.intents n ON n.id = p.intent_id
-  LEFT JOIN idem.outbox o ON o.id = p.outbox_id
-  LEFT JOIN idem.steps s ON s.outbox_id = p.outbox_id
+  FROM idem.proofs p JOIN idem.intents n ON n.id = ANY (ARRAY[p.intent_id])
+  LEFT JOIN idem.outbox o ON o.id = ANY (ARRAY[p.outbox_id])
+  LEFT JOIN idem.steps s ON s.outbox_id = ANY (ARRAY[p.outbox_id])
  GROUP BY 1, 2 ORDER BY 1, 2
 """
 # The last five minutes, by an index range per lane of intents and of steps; and how many live workers have its breaker
@@ -83,11 +83,13 @@ SELECT extract(epoch FROM statement_timestamp() - (SELECT min(o.status_since) FR
 # The age of the oldest is exact; the count stops at ten thousand, because events of other systems may be very many.
 UNMATCHED = """
 SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l WHERE l.fate = 'unmatched'
-                                 AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = l.id)
+                                 AND NOT EXISTS (SELECT FROM idem.dead_letters d
+                                                  WHERE d.webhook_event_id = ANY (ARRAY[l.id]))
                                LIMIT 10000) AS w)::integer AS rows,
        extract(epoch FROM statement_timestamp() - min(e.received_at))::float8 AS oldest
   FROM idem.webhook_events e
- WHERE e.fate = 'unmatched' AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = e.id)
+ WHERE e.fate = 'unmatched'
+   AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = ANY (ARRAY[e.id]))
 """
 DEAD_LETTERS = f"""
 SELECT d.reason, coalesce(n.provider, {place_of_letter("provider")}, w.provider, d.details ->> 'provider') AS provider,
@@ -95,8 +97,8 @@ SELECT d.reason, coalesce(n.provider, {place_of_letter("provider")}, w.provider,
        count(*) AS rows,
        extract(epoch FROM statement_timestamp() - min(d.created_at))::float8 AS oldest
   FROM idem.dead_letters d
-  LEFT JOIN idem.intents n ON n.id = d.intent_id
-  LEFT JOIN idem.webhook_events w ON w.id = d.webhook_event_id
+  LEFT JOIN idem.intents n ON n.id = ANY (ARRAY[d.intent_id])
+  LEFT JOIN idem.webhook_events w ON w.id = ANY (ARRAY[d.webhook_event_id])
  WHERE d.resolved_at IS NULL
  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """  # noqa: S608

@@ -61,7 +61,7 @@ SELECT n.operation, o.provider, o.account, o.origin, o.status, o.traceparent, r.
          WHERE d.intent_id = n.id AND d.reason = 'partial' AND d.resolved_at IS NULL) AS refused,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = o.id
               ORDER BY q.generation DESC) AS keys
-  FROM idem.intents n JOIN idem.outbox o ON o.intent_id = n.id
+  FROM idem.intents n JOIN idem.outbox o ON o.intent_id = ANY (ARRAY[n.id])
   LEFT JOIN LATERAL (SELECT q.method, q.path, q.headers, q.created_at FROM idem.requests q WHERE q.outbox_id = o.id
                       ORDER BY q.generation DESC LIMIT 1) AS r ON true
  WHERE n.id = %(intent)s

@@ -34,7 +34,7 @@ def check_named(by: str, reason: str) -> None:
 DEAD_LETTER = """
 SELECT d.id, d.intent_id, d.webhook_event_id, d.reason, d.details, d.seen, d.resolved_at, d.resolution, d.resolved_by,
        n.state, n.version
-  FROM idem.dead_letters d LEFT JOIN idem.intents n ON n.id = d.intent_id
+  FROM idem.dead_letters d LEFT JOIN idem.intents n ON n.id = ANY (ARRAY[d.intent_id])
  WHERE d.id = %(letter)s
 """
 LOCK_INTENT = "SELECT FROM idem.intents WHERE id = %(intent)s FOR NO KEY UPDATE"
@@ -43,14 +43,17 @@ LOCK_EVENT = "SELECT FROM idem.webhook_events WHERE id = %(event)s FOR UPDATE"
 # Not for a hint whose call waits for it: only an operator who is sure about that call may let it continue.
 GIVE_UP = """
 WITH dropped AS (
-    DELETE FROM idem.proofs p USING idem.webhook_events w
-     WHERE p.id = %(event)s AND p.outcome = 'hint' AND w.id = p.id AND w.fate = 'hint' AND w.out_of_time
-       AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.id = w.outbox_id)
+    DELETE FROM idem.proofs p
+     WHERE p.id = %(event)s AND p.outcome = 'hint'
+       AND (SELECT w.fate = 'hint' AND w.out_of_time
+                   AND (SELECT o.id FROM idem.outbox o WHERE o.id = w.outbox_id LIMIT 1) IS NULL
+              FROM idem.webhook_events w WHERE w.id = %(event)s)
 )
 UPDATE idem.webhook_events w SET fate = 'noted', retry_at = NULL
  WHERE w.id = %(event)s
    AND (w.fate IN ('deferred', 'early')
-        OR w.fate = 'hint' AND w.out_of_time AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.id = w.outbox_id))
+        OR w.fate = 'hint' AND w.out_of_time
+           AND (SELECT o.id FROM idem.outbox o WHERE o.id = w.outbox_id LIMIT 1) IS NULL)
 """
 
 

@@ -48,7 +48,7 @@ _FILTERED = """(%(tenant)s::text IS NULL OR n.tenant_id = %(tenant)s)
    AND (%(since)s::timestamptz IS NULL OR n.created_at >= %(since)s AND n.id >= %(low)s)
    AND (%(until)s::timestamptz IS NULL OR n.created_at < %(until)s AND n.id <= %(high)s)"""
 INTENTS = f"""{_LISTED}
-  FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id
+  FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = ANY (ARRAY[n.id])
  WHERE {_FILTERED}
    AND (%(before)s::uuid IS NULL OR n.id < %(before)s)
    -- An intent that is not completed has an open row, so the few are found without a scan of the whole ledger.
@@ -59,7 +59,7 @@ INTENTS = f"""{_LISTED}
 # A range over all columns of outbox_steps_by_name, in its order: a page reads what it shows, however many wait there.
 INTENTS_AT_STEP = f"""{_LISTED}
   FROM idem.outbox o CROSS JOIN LATERAL (SELECT i.* FROM idem.intents i WHERE i.id = o.intent_id LIMIT 1) AS n
- WHERE o.step_name IS NOT NULL
+ WHERE o.step_name || '' IS NOT NULL
    AND (o.step_name, o.intent_id) >= (%(step)s, %(first)s::uuid)
    AND (o.step_name, o.intent_id) < (%(step)s, %(last)s::uuid)
    AND {_FILTERED}

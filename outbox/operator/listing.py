@@ -77,9 +77,9 @@ SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
        extract(epoch FROM statement_timestamp() - d.created_at)::float8 AS age,
        d.resolved_at, d.resolution, d.resolved_by, d.note
   FROM idem.dead_letters d
-  LEFT JOIN idem.intents n ON n.id = d.intent_id
-  LEFT JOIN idem.outbox o ON o.intent_id = d.intent_id
-  LEFT JOIN idem.webhook_events w ON w.id = d.webhook_event_id
+  LEFT JOIN idem.intents n ON n.id = ANY (ARRAY[d.intent_id])
+  LEFT JOIN idem.outbox o ON o.intent_id = ANY (ARRAY[d.intent_id])
+  LEFT JOIN idem.webhook_events w ON w.id = ANY (ARRAY[d.webhook_event_id])
  WHERE (%(resolved)s OR d.resolved_at IS NULL)
    AND (%(letter)s::uuid IS NULL OR d.id = %(letter)s)
    AND (%(reason)s::text IS NULL OR d.reason = %(reason)s)
@@ -127,9 +127,7 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.
        n.requested_at, n.created_at, n.settled_at, k.state AS key_state, k.response_status, k.last_error_code,
        k.last_error_message, k.expires_at
   FROM idem.intents n
-  LEFT JOIN idem.idempotency_keys k
-    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-   AND k.intent_id = n.id
+  LEFT JOIN idem.idempotency_keys k ON k.intent_id = ANY (ARRAY[n.id])
  WHERE n.id = %(intent)s
 """
 ROW = """
@@ -236,7 +234,7 @@ SELECT o.intent_id, o.status, n.operation, o.step_name AS step, o.provider, o.ac
             END AS replay_window_left,
        ARRAY(SELECT d.reason FROM idem.dead_letters d
               WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL ORDER BY d.reason) AS dead_letters
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
+  FROM idem.outbox o JOIN idem.intents n ON n.id = ANY (ARRAY[o.intent_id])
  WHERE (o.status = 'unknown' OR (%(awaiting)s AND o.status = 'awaiting'))
    AND (%(provider)s::text IS NULL OR o.provider = %(provider)s)
    AND (%(account)s::text IS NULL OR o.account = %(account)s)

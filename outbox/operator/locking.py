@@ -84,8 +84,8 @@ SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::fl
        EXISTS (SELECT FROM idem.dead_letters d
                 WHERE d.intent_id = n.id AND d.reason = 'rejected' AND d.resolved_at IS NULL) AS refused_as_it_is,
        o.denied_sent_at IS NOT NULL AS operator_said_not_sent, r.method, r.path, r.headers, r.body
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
-  LEFT JOIN idem.requests r ON r.outbox_id = o.id AND r.generation = o.generation
+  FROM idem.outbox o JOIN idem.intents n ON n.id = ANY (ARRAY[o.intent_id])
+  LEFT JOIN idem.requests r ON r.outbox_id = ANY (ARRAY[o.id]) AND r.generation = o.generation
  WHERE o.id = %(id)s
 """
 
@@ -101,7 +101,7 @@ async def _snapshot(connection: AsyncConnection[Any], found: Any) -> Snapshot:
 
 
 ROW_OF_INTENT = """
-SELECT o.id FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id WHERE n.id = %(intent)s
+SELECT o.id FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = ANY (ARRAY[n.id]) WHERE n.id = %(intent)s
 """
 
 

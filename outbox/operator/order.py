@@ -42,14 +42,14 @@ SELECT k.tenant_id, k.ordering_group, k.ordering_key,
        w.rows AS waiting, s.intent_id AS next, s.status_since AS waiting_since,
        extract(epoch FROM statement_timestamp() - s.status_since)::float8 AS waiting_for
   FROM keys k
-  LEFT JOIN idem.order_holds h ON h.tenant_id = k.tenant_id AND h.ordering_group = k.ordering_group
+  LEFT JOIN idem.order_holds h ON h.tenant_id = ANY (ARRAY[k.tenant_id]) AND h.ordering_group = k.ordering_group
                               AND h.ordering_key = k.ordering_key
   LEFT JOIN LATERAL (
        SELECT o.intent_id, o.status, o.operation, o.status_since FROM idem.outbox o
         WHERE o.tenant_id = k.tenant_id AND o.ordering_group = k.ordering_group AND o.ordering_key = k.ordering_key
           AND o.ordering_number IS NOT NULL
         ORDER BY o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number LIMIT 1) AS f ON f.status <> 'waiting'
-  LEFT JOIN idem.intents b ON b.id = coalesce(h.intent_id, f.intent_id)
+  LEFT JOIN idem.intents b ON b.id = ANY (ARRAY[coalesce(h.intent_id, f.intent_id)])
   LEFT JOIN LATERAL (
        SELECT o.intent_id, o.status_since FROM idem.outbox o
         WHERE o.status || '' = 'waiting' AND o.tenant_id = k.tenant_id AND o.ordering_group = k.ordering_group

@@ -131,8 +131,10 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.
        extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS age,
        ARRAY(SELECT d.id FROM idem.dead_letters d
               WHERE d.intent_id = n.id AND d.resolved_at IS NULL ORDER BY d.id) AS dead_letters
-  FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id
- WHERE n.id = ANY (%(ids)s) ORDER BY n.id DESC
+  FROM unnest(%(ids)s::uuid[]) AS f (id)
+ CROSS JOIN LATERAL (SELECT i.* FROM idem.intents i WHERE i.id = f.id LIMIT 1) AS n
+  LEFT JOIN idem.outbox o ON o.intent_id = ANY (ARRAY[n.id])
+ ORDER BY n.id DESC
 """
 
 

@@ -194,9 +194,10 @@ _DOUBTED = noted(
 # begins with the intent. If another session locks an intent, its evidence would have to wait, so its row stays listed.
 DOUBT_OPEN = f"""
 WITH intents AS MATERIALIZED (
-    SELECT n.id, n.state, n.created_at FROM idem.intents n
-     WHERE n.id = ANY (ARRAY(SELECT o.intent_id FROM idem.outbox o WHERE o.id = ANY (%(ids)s)))
-     ORDER BY n.id FOR KEY SHARE SKIP LOCKED
+    SELECT n.id, n.state, n.created_at
+      FROM idem.outbox o JOIN idem.intents n ON n.id = ANY (ARRAY[o.intent_id])
+     WHERE o.id = ANY (%(ids)s)
+     ORDER BY n.id FOR KEY SHARE OF n SKIP LOCKED
 ), doubted AS (
     UPDATE idem.outbox o
        SET doubted_since = coalesce(o.doubted_since, idem.earlier(o.first_sent_at, coalesce(o.denied_sent_at,

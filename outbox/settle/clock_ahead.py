@@ -49,8 +49,8 @@ WITH locked AS MATERIALIZED (
     SELECT o.id, o.intent_id, o.first_sent_at, o.doubted_since, o.denied_sent_at
       FROM idem.outbox o WHERE o.id = ANY (%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED
 ), intents AS MATERIALIZED (
-    SELECT n.id, n.state FROM idem.intents n WHERE n.id = ANY (ARRAY(SELECT l.intent_id FROM locked l))
-     ORDER BY n.id FOR KEY SHARE SKIP LOCKED
+    SELECT n.id, n.state FROM locked l JOIN idem.intents n ON n.id = ANY (ARRAY[l.intent_id])
+     ORDER BY n.id FOR KEY SHARE OF n SKIP LOCKED
 ), marked AS (
     UPDATE idem.outbox o
        SET first_sent_at = CASE WHEN idem.is_ahead(o.first_sent_at) THEN {NEVER} ELSE o.first_sent_at END,

@@ -38,12 +38,12 @@ WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '10ms', true)
            AS u (id, token, attempt, http_status, reference, word, details, result, answer, headers, body, lives)
 ), gone AS (
     DELETE FROM idem.outbox o USING input i
-     WHERE o.id = i.id AND o.claim_token IS NOT DISTINCT FROM i.token AND o.attempt = i.attempt
+     WHERE o.id = ANY (ARRAY[i.id]) AND o.claim_token IS NOT DISTINCT FROM i.token AND o.attempt = i.attempt
        AND o.status || '' = 'claimed' AND o.step_name IS NULL AND o.ordering_key IS NULL AND NOT o.inline
        AND (SELECT n.version FROM idem.intents n WHERE n.id = o.intent_id) = 1
        AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
-       AND (SELECT d.id FROM idem.dead_letters d
-             WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL LIMIT 1) IS NULL
+       AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+             WHERE d.intent_id = o.intent_id) IS NOT TRUE
        AND NOT {O_IS_LISTED}
     RETURNING o.id, o.intent_id, o.step, o.claimed_by, o.claimed_at, o.claimed_until, o.provider, o.account, o.sent_as,
               o.traceparent, extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited, i.token,
@@ -60,7 +60,7 @@ WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '10ms', true)
        SET state = 'completed', version = n.version + 1, outcome = 'succeeded', settled_at = statement_timestamp(),
            sent_as = g.sent_as, provider_reference = coalesce(g.reference, n.provider_reference),
            result = g.result::jsonb, interim = NULL
-      FROM gone g WHERE n.id = g.intent_id
+      FROM gone g WHERE n.id = ANY (ARRAY[g.intent_id])
     RETURNING n.id, n.tenant_id, n.operation, n.idempotency_key, n.label, g.reference, g.word, g.answer, g.headers,
               g.body, g.lives
 ), answered AS (
@@ -73,8 +73,7 @@ WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '10ms', true)
            completed_at = statement_timestamp(), last_error_code = NULL, last_error_message = NULL,
            expires_at = greatest(k.expires_at, statement_timestamp() + make_interval(secs => n.lives))
       FROM kept n
-     WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-       AND k.intent_id = n.id AND k.state = 'in_progress'
+     WHERE k.intent_id = ANY (ARRAY[n.id]) AND k.state = 'in_progress'
     RETURNING k.intent_id
 ), emitted AS (
     INSERT INTO idem.events (aggregateid, number, type, payload)

@@ -38,8 +38,8 @@ SELECT n.id, coalesce(s.name, {STEP_NAME}) AS step, s.provider_reference, s.obje
        coalesce(s.outcome, CASE WHEN n.state = 'failed_retryable'
                                      AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = n.id)
                                 THEN 'at_rest' END) AS outcome
-  FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
-  LEFT JOIN idem.steps s ON s.outbox_id = r.outbox_id
+  FROM idem.requests r JOIN idem.intents n ON n.id = ANY (ARRAY[r.intent_id])
+  LEFT JOIN idem.steps s ON s.outbox_id = ANY (ARRAY[r.outbox_id])
  WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1
 """  # noqa: S608
 END_OF_ITS_OBJECT = "UPDATE idem.steps SET object_end = %(end)s WHERE outbox_id = %(row)s"

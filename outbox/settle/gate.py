@@ -53,8 +53,8 @@ WITH input AS MATERIALIZED (
               AND (k.state <> i.key_state OR k.last_error_code IS DISTINCT FROM i.error_code)
               FOR NO KEY UPDATE SKIP LOCKED) k
 ), intents AS MATERIALIZED (
-    SELECT n.* FROM idem.intents n
-     WHERE n.id = ANY (ARRAY(SELECT l.intent_id FROM locked l)) ORDER BY n.id FOR NO KEY UPDATE SKIP LOCKED
+    SELECT n.* FROM locked l JOIN idem.intents n ON n.id = ANY (ARRAY[l.intent_id])
+     ORDER BY n.id FOR NO KEY UPDATE OF n SKIP LOCKED
 ), letters AS MATERIALIZED (
     SELECT d.id FROM idem.dead_letters d
      WHERE d.intent_id = ANY (ARRAY(SELECT l.intent_id FROM locked l)) AND d.resolved_at IS NULL
@@ -63,7 +63,7 @@ WITH input AS MATERIALIZED (
     SELECT p.id FROM idem.proofs p WHERE p.id = ANY (%(folds)s) ORDER BY p.id FOR UPDATE SKIP LOCKED
 ), held AS MATERIALIZED (
     SELECT l.intent_id
-      FROM locked l JOIN input i ON i.id = l.id JOIN idem.idempotency_keys k ON k.intent_id = l.intent_id
+      FROM locked l JOIN input i ON i.id = l.id JOIN idem.idempotency_keys k ON k.intent_id = ANY (ARRAY[l.intent_id])
      WHERE k.state NOT IN ('completed', 'expired')
        AND (k.state <> i.key_state OR k.last_error_code IS DISTINCT FROM i.error_code)
        AND k.intent_id <> ALL (ARRAY(SELECT f.intent_id FROM keys f))
@@ -85,7 +85,7 @@ WITH input AS MATERIALIZED (
       JOIN intents n ON n.id = o.intent_id
      WHERE o.intent_id <> ALL (ARRAY(SELECT h.intent_id FROM held h))
        AND NOT i.folds ?| ARRAY(SELECT h.id::text FROM held_proofs h)
-       AND NOT (i.alone AND EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id
+       AND NOT (i.alone AND EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = ANY (ARRAY[o.id])
                                        AND NOT i.folds ? p.id::text
                                        AND (p.outcome <> 'hint'
                                             OR o.status <> 'claimed' AND i.to_status IS DISTINCT FROM o.status)))
@@ -93,7 +93,7 @@ WITH input AS MATERIALIZED (
        AND (o.doubted_since IS NULL OR i.whole OR i.to_status IS DISTINCT FROM 'held' OR o.status = 'held')
        AND (i.doubt = 'begins' OR NOT {O_IS_LISTED})
 ), gone AS (
-    DELETE FROM idem.outbox o USING matched m WHERE o.id = m.id AND m.to_status IS NULL
+    DELETE FROM idem.outbox o USING matched m WHERE o.id = ANY (ARRAY[m.id]) AND m.to_status IS NULL
     RETURNING o.id, o.intent_id, o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number, o.refusal_holds,
               m.source, o.refusal_holds AND m.ended = 'refused' AS holds, m.next_step IS NOT NULL AS goes_on
 ), ended AS (
@@ -130,7 +130,7 @@ WITH input AS MATERIALIZED (
            object_end = CASE WHEN m.still_open AND m.step_name IS NULL THEN 'open' END,
            approval   = CASE m.ruling WHEN 'none' THEN NULL ELSE coalesce(m.ruling, n.approval) END
       FROM matched m
-     WHERE n.id = m.intent_id
+     WHERE n.id = ANY (ARRAY[m.intent_id])
        AND (m.from_state <> m.to_state OR m.reference IS NOT NULL OR m.interim IS NOT NULL OR m.step_end IS NOT NULL
             OR m.from_status IS DISTINCT FROM 'claimed')
     RETURNING n.id
@@ -173,7 +173,7 @@ WITH input AS MATERIALIZED (
                                ELSE coalesce(m.server_error, o.server_error) END,
            provider_reference = coalesce(m.reference, o.provider_reference),
            approval = CASE m.ruling WHEN 'none' THEN NULL ELSE coalesce(m.ruling, o.approval) END
-      FROM matched m WHERE o.id = m.id AND m.to_status IS NOT NULL
+      FROM matched m WHERE o.id = ANY (ARRAY[m.id]) AND m.to_status IS NOT NULL
 ), answered AS (
     UPDATE idem.idempotency_keys k
        SET state              = m.key_state,
@@ -192,8 +192,7 @@ WITH input AS MATERIALIZED (
                                      THEN greatest(k.expires_at, m.at + make_interval(secs => m.answer_ttl))
                                      ELSE k.expires_at END
       FROM matched m
-     WHERE k.tenant_id = m.tenant_id AND k.operation = m.operation AND k.idempotency_key = m.idempotency_key
-       AND k.intent_id = m.intent_id AND k.state NOT IN ('completed', 'expired')
+     WHERE k.intent_id = ANY (ARRAY[m.intent_id]) AND k.state NOT IN ('completed', 'expired')
        AND (k.state <> m.key_state OR k.last_error_code IS DISTINCT FROM m.error_code)
 ), quoted AS (
     INSERT INTO idem.provider_answers AS q (outbox_id, outcome, intent_id, attempt, http_status, message, body, at)
@@ -217,7 +216,7 @@ WITH input AS MATERIALIZED (
            note = coalesce(CASE m.source WHEN 'operator' THEN m.details ->> 'reason' END,
                            'answered by ' || m.source || ', ' || coalesce(m.seen, m.kind))
       FROM matched m
-     WHERE d.intent_id = m.intent_id AND d.resolved_at IS NULL AND m.closes ? d.reason
+     WHERE d.intent_id = ANY (ARRAY[m.intent_id]) AND d.resolved_at IS NULL AND m.closes ? d.reason
 ), emitted AS (
     INSERT INTO idem.events (aggregateid, number, type, payload)
     SELECT m.intent_id, e.number + v.place, v.type,
@@ -235,7 +234,8 @@ WITH input AS MATERIALIZED (
            SELECT CASE WHEN m.step_end IS NULL THEN 1 ELSE 2 END, m.event WHERE m.event IS NOT NULL) AS v
      WHERE m.event IS NOT NULL OR m.step_end IS NOT NULL
 ), folded AS (
-    DELETE FROM idem.proofs p USING matched m, jsonb_array_elements_text(m.folds) AS f (id) WHERE p.id = f.id::uuid
+    DELETE FROM idem.proofs p USING matched m, jsonb_array_elements_text(m.folds) AS f (id)
+     WHERE p.id = ANY (ARRAY[f.id::uuid])
 )
 SELECT m.id, m.tenant_id AS tenant, m.operation, m.idempotency_key AS key, m.intent_id AS intent, m.attempt, m.source,
        m.kind, m.seen, m.from_state, m.to_state, m.from_status, m.to_status, m.provider, m.account, m.waited,

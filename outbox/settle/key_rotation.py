@@ -31,7 +31,7 @@ class Renewal:
 
 WANTED = """
 SELECT n.tenant_id, n.idempotency_key, o.generation, i.secret
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id CROSS JOIN idem.installation i
+  FROM idem.outbox o JOIN idem.intents n ON n.id = ANY (ARRAY[o.intent_id]) CROSS JOIN idem.installation i
  WHERE o.id = %(id)s
 """
 

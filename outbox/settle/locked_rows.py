@@ -38,11 +38,10 @@ WITH row AS MATERIALIZED (
        FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT r.id FROM row r JOIN intent n ON n.id = r.intent_id
- WHERE NOT EXISTS (SELECT FROM idem.idempotency_keys k
-                    WHERE k.intent_id = r.intent_id AND k.intent_id NOT IN (SELECT f.intent_id FROM key f))
-   AND NOT EXISTS (SELECT FROM idem.dead_letters d
-                    WHERE d.intent_id = r.intent_id AND d.resolved_at IS NULL
-                      AND d.id <> ALL (ARRAY(SELECT f.id FROM letters f)))
+ WHERE (SELECT bool_or(k.intent_id <> ALL (ARRAY(SELECT f.intent_id FROM key f)))
+          FROM idem.idempotency_keys k WHERE k.intent_id = r.intent_id) IS NOT TRUE
+   AND (SELECT bool_or(d.resolved_at IS NULL AND d.id <> ALL (ARRAY(SELECT f.id FROM letters f)))
+          FROM idem.dead_letters d WHERE d.intent_id = r.intent_id) IS NOT TRUE
 """
 FIRST_ID = UUID(int=0)
 """Where a walk over rows in the order of their ids begins."""
@@ -58,7 +57,8 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
        CASE WHEN o.ordering_key IS NULL THEN false
             ELSE idem.is_blocked(o.tenant_id, o.ordering_group, o.ordering_key, o.ordering_number) END AS blocked,
        o.redrive_at IS NOT NULL AS redrives_itself,
-       EXISTS (SELECT FROM idem.requests r WHERE r.outbox_id = o.id AND r.generation = o.generation) AS frozen,
+       (SELECT r.outbox_id FROM idem.requests r WHERE r.outbox_id = o.id AND r.generation = o.generation LIMIT 1)
+       IS NOT NULL AS frozen,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
        o.started_at IS NOT NULL AS started,
        extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left,
@@ -82,9 +82,8 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
        OR (SELECT h.id FROM idem.proofs h WHERE h.outbox_id = o.id AND h.outcome = 'hint' LIMIT 1) IS NOT NULL
        AS contradicted,
        o.step_name IS NOT NULL
-       AND EXISTS (SELECT FROM idem.dead_letters l
-                    WHERE l.intent_id = n.id AND l.resolved_at IS NULL AND l.reason = 'partial'
-                      AND l.details ? 'refused') AS refused_there,
+       AND (SELECT bool_or(l.resolved_at IS NULL AND l.reason = 'partial' AND l.details ? 'refused')
+              FROM idem.dead_letters l WHERE l.intent_id = n.id) IS TRUE AS refused_there,
        CASE WHEN o.step_name IS NOT NULL THEN
            ARRAY(SELECT l.details #>> '{{refused,reference}}' FROM idem.dead_letters l
                   WHERE l.intent_id = n.id AND l.reason = 'partial' AND l.details ->> 'step' = o.step_name
@@ -94,7 +93,7 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
                       WHERE l.intent_id = n.id AND l.reason = 'partial' AND l.details ->> 'step' = o.step_name), 0)
            ELSE 0 END AS refused_attempt,
        {step_columns("o")}
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
+  FROM idem.outbox o JOIN idem.intents n ON n.id = ANY (ARRAY[o.intent_id])
  WHERE o.id = ANY (%(ids)s) ORDER BY o.id
 """  # noqa: S608
 STORED = """
@@ -105,7 +104,8 @@ SELECT p.outbox_id, p.id, p.source, p.outcome, p.reference, p.status, p.fields, 
             OR EXISTS (SELECT FROM idem.evidence e
                         WHERE e.intent_id = p.intent_id AND e.outbox_id = p.outbox_id AND e.attempt > p.attempt
                           AND e.details ? 'cancelled_key')) AS undone
-  FROM idem.proofs p WHERE p.outbox_id = ANY (%(ids)s) AND p.outcome <> 'hint' ORDER BY p.stored_at, p.id
+  FROM (SELECT f.* FROM idem.proofs f WHERE f.outbox_id = ANY (%(ids)s) OFFSET 0) AS p
+ WHERE p.outcome <> 'hint' ORDER BY p.stored_at, p.id
 """
 
 

@@ -14,7 +14,7 @@ OPEN_STEP = f"""
 SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state, o.claim_token AS token, o.attempt,
        o.provider_key::text AS provider_key, o.step, n.version,
        {step_columns("o")}
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
+  FROM idem.outbox o JOIN idem.intents n ON n.id = ANY (ARRAY[o.intent_id])
  WHERE o.id = %(row)s
 """  # noqa: S608
 

@@ -36,7 +36,7 @@ _PROMOTE = f"""
            available_at = greatest(o.available_at, statement_timestamp(),
                                    CASE WHEN o.key_burned THEN o.quiet_after END)
       FROM woken w
-     WHERE o.id = w.id AND CASE WHEN o.status = 'waiting' THEN NOT {O_IS_LISTED} END
+     WHERE o.id = ANY (ARRAY[w.id]) AND CASE WHEN o.status = 'waiting' THEN NOT {O_IS_LISTED} END
     RETURNING o.id, o.intent_id, o.tenant_id, o.operation, o.step, o.attempt, o.status, o.provider, o.account,
               o.traceparent, w.source, w.after, w.waited
 ), noted AS (
@@ -71,7 +71,8 @@ WAKES = f"""freed AS MATERIALIZED (
                AND h.ordering_key = f.ordering_key) IS NULL
 ), woken AS MATERIALIZED (
     SELECT o.id, f.source, f.after, extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited
-      FROM next_ones f JOIN idem.outbox o ON o.id = f.id WHERE {_FREE} ORDER BY o.id FOR UPDATE OF o SKIP LOCKED
+      FROM next_ones f JOIN idem.outbox o ON o.id = ANY (ARRAY[f.id])
+     WHERE {_FREE} ORDER BY o.id FOR UPDATE OF o SKIP LOCKED
 ), promoted AS ({_PROMOTE}
 )"""  # noqa: S608
 
@@ -82,7 +83,7 @@ SELECT p.id, p.tenant_id AS tenant, p.operation, n.idempotency_key AS key, p.int
        '{PROMOTION}' || pg_notify('{CHANNEL}', '')::text AS kind, NULL AS seen, n.state AS from_state,
        n.state AS to_state, 'waiting' AS from_status, p.status AS to_status, p.provider, p.account, p.waited,
        p.traceparent, NULL::text[] AS letters, NULL::uuid AS next_row
-  FROM promoted p JOIN idem.intents n ON n.id = p.intent_id"""  # noqa: S608
+  FROM promoted p JOIN idem.intents n ON n.id = ANY (ARRAY[p.intent_id])"""  # noqa: S608
 ALSO_PROMOTED = f"UNION ALL {_PROMOTED}"
 
 

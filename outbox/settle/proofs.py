@@ -145,7 +145,7 @@ DONE = """
 SELECT n.id, NULL AS step, n.provider_reference, n.object_end,
        CASE WHEN n.state = 'failed_retryable' AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = n.id)
             THEN 'at_rest' ELSE n.outcome END AS outcome
-  FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
+  FROM idem.requests r JOIN idem.intents n ON n.id = ANY (ARRAY[r.intent_id])
  WHERE r.outbox_id = %(row)s AND n.plan IS NULL ORDER BY r.generation DESC LIMIT 1 FOR NO KEY UPDATE OF n
 """
 OBJECT_END = "UPDATE idem.intents SET object_end = %(end)s WHERE id = %(intent)s"

@@ -21,7 +21,7 @@ SELECT k.tenant_id, k.active + (
                 LIMIT greatest(0, w.most - k.active + 1)) AS later) AS active,
        k.requested_at < statement_timestamp() - interval '1 hour' AS forgotten
   FROM unnest(%(tenants)s::text[], %(limits)s::bigint[]) AS w (tenant_id, most)
-  JOIN idem.tenant_keys k ON k.tenant_id = w.tenant_id
+  JOIN idem.tenant_keys k ON k.tenant_id = ANY (ARRAY[w.tenant_id])
 """
 
 

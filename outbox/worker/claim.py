@@ -146,7 +146,9 @@ SELECT a.room,
   FROM round a LEFT JOIN (
        SELECT {_ROW}, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
               CASE WHEN NOT %(exact)s THEN r.body END AS body
-         FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
+         FROM claimed c CROSS JOIN LATERAL (
+              SELECT q.* FROM idem.requests q
+               WHERE q.outbox_id = c.id AND q.generation = c.generation LIMIT 1) AS r) c ON true
 """  # noqa: S608
 
 

@@ -21,8 +21,8 @@ def takes_turns(lane: LaneScope) -> bool:
 
 FROZEN = """
 SELECT o.id, r.headers, r.body
-  FROM idem.outbox o JOIN idem.requests r ON r.outbox_id = o.id AND r.generation = o.generation
- WHERE o.id = ANY (%(ids)s) AND o.claim_token = %(token)s
+  FROM idem.outbox o JOIN idem.requests r ON r.outbox_id = ANY (ARRAY[o.id]) AND r.generation = o.generation
+ WHERE o.id = ANY (%(ids)s) AND CASE WHEN o.claim_token = %(token)s THEN true END
 """
 
 

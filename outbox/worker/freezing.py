@@ -224,13 +224,13 @@ WITH input AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(frozen)s::json) AS i (
         id uuid, intent_id uuid, method text, path text, headers jsonb, body text, label text)
 ), named AS (
-    UPDATE idem.intents n SET label = i.label FROM input i WHERE n.id = i.intent_id AND i.label IS NOT NULL
+    UPDATE idem.intents n SET label = i.label FROM input i WHERE n.id = ANY (ARRAY[i.intent_id]) AND i.label IS NOT NULL
 )
 INSERT INTO idem.requests (outbox_id, generation, step, intent_id, provider_key, provider, account, method, path,
                            headers, body)
 SELECT o.id, o.generation, o.step, o.intent_id, o.provider_key, o.provider, o.account, i.method, i.path, i.headers,
        decode(i.body, 'base64')
-  FROM input i JOIN idem.outbox o ON o.id = i.id
+  FROM input i JOIN idem.outbox o ON o.id = ANY (ARRAY[i.id])
 """
 
 

@@ -37,7 +37,7 @@ WITH input AS MATERIALIZED (
 )
 UPDATE idem.outbox o SET started_at = statement_timestamp()
   FROM input i
- WHERE o.id = i.id AND o.attempt = i.attempt AND i.id = ANY (ARRAY(SELECT f.id FROM free f))
+ WHERE o.id = ANY (ARRAY[i.id]) AND o.attempt = i.attempt AND i.id = ANY (ARRAY(SELECT f.id FROM free f))
    AND CASE WHEN o.status = 'claimed' AND o.claim_token = i.token
             THEN o.claimed_until > statement_timestamp() + make_interval(secs => i.needed) END
    AND NOT {O_IS_LISTED}

@@ -27,7 +27,7 @@ WITH shown AS MATERIALIZED (
 SELECT s.place::integer AS place, true AS by_key, k.intent_id, k.step
   FROM shown s CROSS JOIN LATERAL (
        SELECT r.intent_id, CASE WHEN n.plan IS NOT NULL THEN r.outbox_id END AS step
-         FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
+         FROM idem.requests r JOIN idem.intents n ON n.id = ANY (ARRAY[r.intent_id])
         WHERE r.provider = %(provider)s AND r.account = %(account)s AND r.provider_key = s.key
         ORDER BY CASE WHEN n.plan IS NULL THEN n.provider_reference ELSE {REFERENCE_OF_STEP} END
                  IS NOT DISTINCT FROM s.reference DESC, r.outbox_id DESC LIMIT 1) AS k
@@ -78,8 +78,8 @@ SELECT n.id AS intent_id, coalesce(d.name, o.step_name, {STEP_NAME}) AS step,
        d.ended_at AS settled_at, a.id AS open_row, o.status,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
        coalesce(o.status = 'held' AND o.key_burned, false)
-       AND EXISTS (SELECT FROM idem.dead_letters p
-                    WHERE p.intent_id = n.id AND p.resolved_at IS NULL AND p.reason = 'partial') AS partial,
+       AND (SELECT bool_or(p.resolved_at IS NULL AND p.reason = 'partial')
+              FROM idem.dead_letters p WHERE p.intent_id = n.id) IS TRUE AS partial,
        a.id AS outbox_id, r.method, r.path, r.headers,
        idem.known_moment(coalesce(o.first_sent_at, r.created_at, n.created_at)) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,

@@ -87,7 +87,7 @@ SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_
        idem.known_moment(coalesce(o.first_sent_at, o.imported_sent_at, r.created_at)) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at
   FROM claimed t
-  LEFT JOIN idem.outbox o ON o.id = t.outbox_id
+  LEFT JOIN idem.outbox o ON o.id = ANY (ARRAY[t.outbox_id])
   LEFT JOIN LATERAL (SELECT q.method, q.path, q.headers, q.created_at, q.step
                        FROM idem.requests q WHERE q.outbox_id = t.outbox_id
                       ORDER BY q.generation DESC LIMIT 1) AS r ON true

@@ -32,7 +32,7 @@ class MatchedCall:
 # references of a flow are those of its steps.
 BY_KEY = f"""
 SELECT r.outbox_id AS row_id, r.intent_id, n.operation, r.path, {STEP_NAME} AS step
-  FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
+  FROM idem.requests r JOIN idem.intents n ON n.id = ANY (ARRAY[r.intent_id])
  WHERE r.provider = %(provider)s AND r.account = %(account)s AND r.provider_key = %(key)s
  ORDER BY CASE WHEN n.plan IS NULL THEN n.provider_reference ELSE {REFERENCE_OF_STEP} END
           IS NOT DISTINCT FROM %(reference)s DESC, r.outbox_id DESC
@@ -47,8 +47,9 @@ SELECT DISTINCT r.outbox_id AS row_id, r.intent_id, n.operation, r.path, NULL::t
  CROSS JOIN LATERAL (SELECT q.* FROM idem.requests q WHERE q.intent_id = n.id OFFSET 0) r
  WHERE n.provider = %(provider)s AND n.account = %(account)s AND n.provider_reference = %(reference)s
    AND r.provider = %(provider)s AND r.account = %(account)s
-   AND EXISTS (SELECT FROM idem.evidence e
-                WHERE e.intent_id = n.id AND e.outbox_id = r.outbox_id AND e.provider_reference = %(reference)s)
+   AND (SELECT e.id FROM idem.evidence e
+         WHERE e.intent_id = n.id AND e.outbox_id = r.outbox_id AND e.provider_reference = %(reference)s
+         LIMIT 1) IS NOT NULL
  UNION ALL
 SELECT f.outbox_id, f.intent_id, (SELECT i.operation FROM idem.intents i WHERE i.id = f.intent_id), r.path, f.name
   FROM (SELECT s.outbox_id, s.intent_id, s.name FROM idem.steps s

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from schema import hot_statements
-from schema.backlog import forget_statistics
+from schema.backlog import forget_statistics, say_empty
 from schema.explained import Node, explain
 
 from idem import Answer
@@ -40,7 +40,7 @@ HEAD, FIRST = UUID(int=1), UUID(int=2)
 ORDER = {"tenant": "t", "group": "pay", "key": "o"}
 
 
-@pytest.fixture(params=["none", "fresh"])
+@pytest.fixture(params=["none", "fresh", "emptied"])
 def connection(request: pytest.FixtureRequest, db_url: str) -> Iterator[psycopg.Connection[Any]]:
     # A test before this one may have emptied this database, and autovacuum may have counted that.
     forget_statistics(db_url)
@@ -51,9 +51,11 @@ def connection(request: pytest.FixtureRequest, db_url: str) -> Iterator[psycopg.
         opened.execute(PLANTED, {"followers": FOLLOWERS})
         opened.execute("SET session_replication_role = origin")
         opened.commit()
-        if request.param == "fresh":
+        if request.param != "none":
             opened.execute("ANALYZE")
             opened.commit()
+        if request.param == "emptied":
+            say_empty(db_url)
         yield opened
         opened.rollback()
 

@@ -54,12 +54,12 @@ TENANTS = [f"t{n}" for n in range(BATCH)]
 
 
 @cache
-def statements() -> dict[str, str]:
-    """Every SQL constant of the daemons' modules, wherever one is added."""
+def statements(*, looking: bool = False) -> dict[str, str]:
+    """Every SQL constant of the daemons' modules, wherever one is added; `looking`: with those for the eyes."""
     found: dict[str, str] = {}
     for package in PACKAGES:
         for module in walk_packages(importlib.import_module(f"idem.{package}").__path__, f"idem.{package}."):
-            if module.name not in LOOKING:
+            if looking or module.name not in LOOKING:
                 found |= _constants(module.name)
     return found
 

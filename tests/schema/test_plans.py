@@ -1,8 +1,9 @@
-"""Every hot statement over 100,000 rows, as a generic plan, under three kinds of statistics (perf.md, lesson 2).
+"""Every hot statement over 100,000 rows, as a generic plan, under each kind of statistics (perf.md, lesson 2).
 
-`idle`: taken when nothing was pending or claimed, as on every queue that is kept up with; this is the worst kind, and
-`make test` has it alone. `none`: never taken. `fresh`: of the rows as they are. Each statement runs as the daemon role,
-so this also holds its rights.
+`idle`: taken when nothing was pending or claimed, as on every queue that is kept up with; `make test` has this kind
+alone. `none`: never taken. `fresh`: of the rows as they are. `drained`: the same, but the tables whose rows leave were
+empty when they were counted. `emptied`: every table was. Each statement runs as the daemon role, so this also holds its
+rights. What no statistics may do is in `test_joins`.
 """
 
 from collections.abc import Iterator
@@ -22,9 +23,10 @@ ROWS = 20 * hot_statements.BATCH
 KEY = "SELECT tenant_id, operation, idempotency_key FROM idem.idempotency_keys WHERE intent_id = %s"
 
 
-@pytest.fixture(
-    scope="module", params=["idle", *(pytest.param(kind, marks=pytest.mark.campaign) for kind in ("none", "fresh"))]
-)
+KINDS = ("none", "fresh", "emptied", "drained")
+
+
+@pytest.fixture(scope="module", params=["idle", *(pytest.param(kind, marks=pytest.mark.campaign) for kind in KINDS)])
 def planned(request: pytest.FixtureRequest, server: str, loaded: str) -> Iterator[str]:
     """The backlog under one kind of statistics."""
     if request.param == "idle":
@@ -33,8 +35,12 @@ def planned(request: pytest.FixtureRequest, server: str, loaded: str) -> Iterato
     with new_database(server, template=urlsplit(loaded).path[1:]) as url:
         if request.param == "none":
             backlog.forget_statistics(url)
+        elif request.param == "emptied":
+            backlog.say_empty(url)
         else:
             query(url, "ANALYZE")
+        if request.param == "drained":
+            backlog.say_empty(url, *backlog.DRAINED)
         yield url
 
 

@@ -1,5 +1,6 @@
 """What of a request is its wish: the fingerprint over HTTP and SQL, what may differ, what must not be stored."""
 
+import re
 from typing import Any
 
 import pytest
@@ -73,7 +74,8 @@ async def test_hazard_38_card_data_is_refused_unstored(api: Client, spine: Spine
     response = await api.ask(json=params)
     assert (response.status_code, response.json()["code"]) == (422, "params_invalid")
     assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
-    assert "4242" not in response.text
+    # An id of the answer may have four such digits by chance.
+    assert not re.search("4242 4242|4242424242424242", response.text)
     assert await spine.all("SELECT FROM idem.intents") == []
     spine.know("pay.allowing", card_data="allow")
     async with client(spine) as other:

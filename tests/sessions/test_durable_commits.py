@@ -28,7 +28,7 @@ WRITTEN_AGAIN = {"alembic_version", "tenant_usage", "tenant_keys", "daemons", "d
 """Counts and heartbeats: what is lost of them is written again."""
 
 BEGIN_BESIDE_ANOTHER = {"idempotency_keys", "intents", "outbox", "requests"}
-"""Their INSERT is looked at by the trigger of a new key, or comes in one statement with a new key or an evidence row."""
+"""The trigger of a new key looks at their INSERT, or it comes in one statement with a new key or an evidence row."""
 
 GUARDED = """
 SELECT c.relname, bool_or(t.tgname = 'commit_is_durable' AND t.tgdeferrable AND t.tginitdeferred AND t.tgenabled = 'O'

@@ -16,7 +16,7 @@ CREATE CONSTRAINT TRIGGER retried_key_is_durable AFTER UPDATE ON idem.idempotenc
     EXECUTE FUNCTION idem.commit_durably();
 
 -- Every other write costs a look at the setting, and the function only where it is off. An intent, a row and a request
--- begin beside a new key or an evidence row, in one statement with it: their INSERT needs no look of its own, for which
+-- begin beside a new key or an evidence row, in one statement with it: their INSERT needs no trigger of its own, for which
 -- PostgreSQL would read the condition again in each accept.
 DO $$
 DECLARE

@@ -42,8 +42,9 @@ SELECT e.type, e.number, e.created_at, e.payload, n.id, n.tenant_id, n.operation
                                    AND k.state || '' = 'completed'
  WHERE w.handler = %(handler)s AND w.intent_id = %(intent)s AND w.number = %(number)s
    AND w.due_at <= statement_timestamp()
-   AND NOT EXISTS (SELECT FROM idem.handler_work b
-                    WHERE b.handler = ANY (ARRAY[w.handler]) AND b.intent_id = w.intent_id AND b.number < w.number)
+   AND (SELECT b.number FROM idem.handler_work b
+         WHERE (b.handler, b.intent_id) = (w.handler, w.intent_id) AND b.number < w.number
+         ORDER BY b.handler, b.intent_id, b.number LIMIT 1) IS NULL
    FOR UPDATE OF w SKIP LOCKED
 """
 

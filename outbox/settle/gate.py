@@ -278,7 +278,7 @@ async def _write_in_transaction(connection: AsyncConnection[Any], records: list[
 
 async def _write(connection: AsyncConnection[Any], rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
     cursor = records(connection)
-    await cursor.execute(WRITE, _given(rows))
+    await cursor.execute(WRITE, _given(rows), prepare=True)
     written = await cursor.fetchall()
     for row in written:
         after_commit.emit(connection, partial(after_commit.moved, moved(row)))

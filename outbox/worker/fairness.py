@@ -9,15 +9,15 @@ that hold none.
 from collections.abc import Sequence
 from uuid import uuid4
 
-from idem.outbox.worker.queue_position import LONGEST, SHARE, QueuePosition
+from idem.outbox.worker.queue_position import Pace, QueuePosition
 
 WIDTH = 100
 """Tenants that one claim looks at, of which those count whose first row is due: bounds what it costs, about 15
 microseconds for each, when thousands of tenants wait for their back-off."""
 
 ALONE = 0.1
-"""Seconds for which a tenant that was alone in the last round is served without one, or `SHARE` times what that round
-took, if that is longer (`LONGEST` at the most): so long may another tenant wait for its turn."""
+"""Seconds for which a tenant that was alone in the last round is served without one, or longer where rounds take long
+(`Pace`): so long may another tenant wait for its turn."""
 
 SHARED = 600.0
 """Seconds for which a lane counts as shared after it was seen to be: a slot is kept free in it meanwhile."""
@@ -106,6 +106,7 @@ class TenantRound:
         self.denied = False
         self.position = QueuePosition()
         self._round_due = 0.0
+        self._pace = Pace(ALONE)
         self._whose: str | None = None
         self._shared_until: float | None = None
 
@@ -135,7 +136,8 @@ class TenantRound:
     def went_round(self, sharers: int | None, now: float, took: float) -> None:
         """A round met so many tenants with due rows (None: it was not made to its end); it took so many seconds."""
         alone = sharers is not None and sharers <= 1
-        self._round_due = now + max(ALONE, min(SHARE * took, LONGEST)) if alone else 0.0
+        pause = self._pace.after(took)
+        self._round_due = now + pause if alone else 0.0
 
     def claimed_spare(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
         """A claim for the others took rows of these tenants, of the `room` that fleet and pause left it."""

@@ -14,13 +14,33 @@ from uuid import UUID
 WHOLE: Final = 1.0
 """Seconds between two claims from the head of the queue."""
 SHARE: Final = 20
-"""A claim that takes long is made again only after so many times its duration,"""
+"""A claim that takes long is made again only after so many times its duration: beside a snapshot that is held for
+minutes it reads a million dead entries, and would be most of the work."""
 LONGEST: Final = 5.0
-"""but after so many seconds at the most: it may have waited for a lock, or this process have stood still."""
+"""But the first that takes long is made again after so many seconds at the most: it may have waited for a lock, or this
+process have stood still."""
+AT_MOST: Final = 30.0
+"""The same for one that is as slow as the one before it."""
 OVERLAP: Final = timedelta(seconds=1)
 """How far before the moment of a claim that found no more the next one begins: a row is committed after its time."""
 HEAD: Final = (datetime.min.replace(tzinfo=UTC) + timedelta(days=2), UUID(int=0))
 """Before every row."""
+
+
+class Pace:
+    """How many seconds after a slow look the next one is due: `SHARE` times as long as the shorter of the last two,
+    because one alone may have waited. At least `every`."""
+
+    def __init__(self, every: float) -> None:
+        self._every = every
+        self._before: float | None = None
+
+    def after(self, took: float) -> float:
+        """The seconds until the next, after one that took so many."""
+        before, self._before = self._before, took
+        if before is None:
+            return max(self._every, min(SHARE * took, LONGEST))
+        return max(self._every, min(SHARE * min(took, before), AT_MOST), min(SHARE * took, LONGEST))
 
 
 class QueuePosition:
@@ -29,6 +49,7 @@ class QueuePosition:
     def __init__(self) -> None:
         self._begin = HEAD
         self._whole_due = 0.0
+        self._pace = Pace(WHOLE)
 
     def begin(self, now: float) -> tuple[datetime, UUID]:
         """The due time and id of the first row that the next claim looks at."""
@@ -40,7 +61,7 @@ class QueuePosition:
         """A claim that began there took these records at the database's moment `at`. `full`: as many as it could take,
         so that more may wait behind them. `took`: seconds."""
         if begin == HEAD:
-            self._whole_due = now + max(WHOLE, min(SHARE * took, LONGEST))
+            self._whole_due = now + self._pace.after(took)
         if not full:
             self._begin = (at - OVERLAP, UUID(int=0))
         elif records:

@@ -97,7 +97,10 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     """
     name = connection.info.dbname
     if name not in _known:
+        # What is looked for here joins whole tables, whatever the statistics say.
+        connection.execute("SET LOCAL enable_nestloop = off")
         _known[name] = _values(connection)
+        connection.execute("RESET enable_nestloop")
     return _known[name]
 
 

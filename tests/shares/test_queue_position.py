@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from idem.outbox.worker.fairness import TenantRound
-from idem.outbox.worker.queue_position import HEAD, LONGEST, OVERLAP, WHOLE, QueuePosition
+from idem.outbox.worker.queue_position import AT_MOST, HEAD, LONGEST, OVERLAP, WHOLE, Pace, QueuePosition
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -50,3 +50,18 @@ def test_a_claim_that_took_long_is_made_less_often_but_soon_all_the_same(took: f
     assert tenants.goes_round(10.0 + LONGEST + 0.01)
     tenants.went_round(None, 10.0, took)
     assert tenants.goes_round(10.0), "a round that was not made to its end says nothing"
+
+
+@pytest.mark.parametrize(
+    ("took", "pauses"),
+    [
+        ([0.001, 0.001], [1.0, 1.0]),
+        ([0.4, 0.4, 0.4], [LONGEST, 8.0, 8.0]),
+        ([60.0, 60.0, 0.01], [LONGEST, AT_MOST, 1.0]),
+        ([0.01, 60.0, 0.01], [1.0, LONGEST, 1.0]),
+    ],
+)
+def test_looks_that_are_slow_one_after_the_other_are_made_less_often(took: list[float], pauses: list[float]) -> None:
+    """A million dead entries make each of them slow; a lock, or a process that stood still, makes one slow."""
+    pace = Pace(1.0)
+    assert [pace.after(each) for each in took] == pauses

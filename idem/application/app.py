@@ -29,6 +29,7 @@ from idem.outbox.values.suggestions import nearest
 if TYPE_CHECKING:
     from idem.application.audit import Unprotected
     from idem.application.background import ApplicationLoop
+    from idem.outbox.database.notify import Nudge
     from idem.outbox.handlers.handler import Begin, Handler, Hears
 
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
@@ -187,9 +188,9 @@ class Idem(Configured):
         """The installation's secret, read once for each database."""
         return self._databases.secret(adapter, self._found.providers.values())
 
-    def wake(self, adapter: ConnectionAdapter) -> None:
-        """Hint the workers that something is due, on a connection of idem's own. A lost hint costs a poll."""
-        self._databases.wake(adapter, self._configured_address)
+    def nudge(self, adapter: ConnectionAdapter) -> Nudge | None:
+        """What hints the workers that something is due, on a connection of idem's own. A lost hint costs a poll."""
+        return self._databases.nudge(adapter, self._configured_address)
 
     def register(
         self,

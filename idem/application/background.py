@@ -19,7 +19,7 @@ from idem.application.keyed_request import KeyedRequest
 from idem.application.misuse import Misuse
 from idem.application.waiting import away
 from idem.outbox.accept import known_keys
-from idem.outbox.accept.accept import MINIMUM_RETRY_AFTER, pyformat
+from idem.outbox.accept.accept import MINIMUM_RETRY_AFTER
 from idem.outbox.accept.status import STATUS, Status, columns, status_of
 from idem.outbox.accept.waiting import Patience
 from idem.outbox.database import installation
@@ -27,6 +27,7 @@ from idem.outbox.database.outage import Outage
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.decisions import InProgress
 from idem.outbox.values.background_loop import BackgroundLoop
+from idem.outbox.values.sql_parameters import pyformat
 
 if TYPE_CHECKING:
     from idem.application.app import Idem

@@ -1,20 +1,22 @@
 """The caller's own connection, in whatever library it is made: what a call needs of it, and nothing more."""
 
-from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, TextClause, text
+from sqlalchemy import Connection, TextClause, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
+from idem.application import driver_cursor
 from idem.application.misuse import Misuse
-from idem.outbox.accept.accept import pyformat
 from idem.outbox.database import checkout
-from idem.outbox.database.caller_errors import said, sqlstate
+from idem.outbox.database.caller_errors import said as said_by
+from idem.outbox.database.caller_errors import sqlstate
+from idem.outbox.values.sql_parameters import in_order
 
 
 class ConnectionAdapter(Protocol):
@@ -36,7 +38,8 @@ class ConnectionAdapter(Protocol):
         ...
 
     def after_commit(self, what: Callable[[], None]) -> None:
-        """Do this once this transaction has committed, where the library tells that."""
+        """Do this once this transaction has committed, where the library tells that. It may be done after a later one
+        too, and must not hold the connection."""
         ...
 
 
@@ -102,9 +105,11 @@ class SQLAlchemyAdapter:
 
     def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
         try:
+            if (form := driver_cursor.form_of(self.connection)) is not None:
+                return driver_cursor.row(self.connection, form, statement, parameters)
             return self.connection.execute(_clause(statement), dict(parameters)).first()
         except DBAPIError as error:
-            if (meant := said(sqlstate(error.orig), error, away=error.connection_invalidated)) is None:
+            if (meant := said_by(sqlstate(error.orig), error, away=error.connection_invalidated)) is None:
                 raise
             raise meant from error
 
@@ -118,9 +123,23 @@ class SQLAlchemyAdapter:
         return self._transaction is None or not self._transaction.is_active
 
     def after_commit(self, what: Callable[[], None]) -> None:
-        from sqlalchemy import event
+        wanted = _after_commit.get(self.connection)
+        if wanted is None:
+            # One listener for each connection, however many accepts it has: SQLAlchemy forgets none.
+            wanted = _after_commit[self.connection] = set()
+            event.listen(self.connection, "commit", _doing(wanted))
+        wanted.add(what)
 
-        event.listen(self.connection, "commit", lambda _: what(), once=True)
+
+_after_commit: Final[WeakKeyDictionary[Connection, set[Callable[[], None]]]] = WeakKeyDictionary()
+
+
+def _doing(wanted: set[Callable[[], None]]) -> Callable[[Connection], None]:
+    def committed(_: Connection) -> None:
+        while wanted:
+            wanted.pop()()
+
+    return committed
 
 
 @dataclass(frozen=True)
@@ -176,26 +195,17 @@ class DjangoAdapter:
 
 
 def _fetched(cursor: Any, statement: str, parameters: Mapping[str, Any]) -> Any:
+    said, names = in_order(statement)
     try:
-        cursor.execute(pyformat(statement), dict(parameters))
-        if cursor.description is None:
-            return None
-        names = [column[0] for column in cursor.description]
+        cursor.execute(said, tuple([parameters[name] for name in names]))
         found = cursor.fetchone()
     except Exception as error:
         code = sqlstate(error) or sqlstate(error.__cause__)
         away = type(error).__name__ in ("OperationalError", "InterfaceError") and code is None
-        if (meant := said(code, error, away=away)) is None:
+        if (meant := said_by(code, error, away=away)) is None:
             raise
         raise meant from error
-    if found is None:
-        return None
-    return _row(*names)(*found)
-
-
-@cache
-def _row(*names: str) -> Callable[..., Any]:
-    return namedtuple("Row", names)
+    return None if found is None else driver_cursor.named(statement, cursor)(found)
 
 
 @cache

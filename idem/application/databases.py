@@ -23,6 +23,7 @@ class Databases:
         self._engines: WeakKeyDictionary[Engine, bytes] = WeakKeyDictionary()
         self._others: dict[object, bytes] = {}
         self._nudges: dict[tuple[int, str], Nudge] = {}
+        self._nudge_of: WeakKeyDictionary[Engine, tuple[int, Address | None, Nudge | None]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def secret(self, adapter: ConnectionAdapter, providers: Iterable[Provider]) -> bytes:
@@ -44,33 +45,42 @@ class Databases:
             self._others[database] = secret
         return secret
 
-    def wake(self, adapter: ConnectionAdapter, configured: Address | None) -> None:
-        """Hint the workers of this database. `configured`: the one that idem's own settings name."""
-        address = _address(adapter, configured)
-        if address is None:
-            return
+    def nudge(self, adapter: ConnectionAdapter, configured: Address | None) -> Nudge | None:
+        """What hints the workers of this database; None: its address is not known. `configured`: the one that idem's
+        own settings name."""
+        engine = adapter.connection.engine if isinstance(adapter, SQLAlchemyAdapter) else None
         # A process that was forked has the object, but not its thread.
-        at = os.getpid(), address.url
+        process = os.getpid()
+        if (
+            engine is not None
+            and (known := self._nudge_of.get(engine)) is not None
+            and known[:2] == (process, configured)
+        ):
+            return known[2]
+        address = _address(engine, configured)
         with self._lock:
-            nudge = self._nudges.get(at)
-            if nudge is None:
-                nudge = self._nudges[at] = Nudge(address)
-        nudge.wake()
+            nudge = None if address is None else self._nudges.get((process, address.url))
+            if nudge is None and address is not None:
+                nudge = self._nudges[process, address.url] = Nudge(address)
+            if engine is not None:
+                self._nudge_of[engine] = process, configured, nudge
+        return nudge
 
     def close(self) -> None:
         """End the threads that hint."""
         with self._lock:
             nudges, self._nudges = self._nudges, {}
+            self._nudge_of.clear()
         for (pid, _), nudge in nudges.items():
             if pid == os.getpid():
                 nudge.close()
 
 
-def _address(adapter: ConnectionAdapter, configured: Address | None) -> Address | None:
+def _address(engine: Engine | None, configured: Address | None) -> Address | None:
     # The caller's own database comes first: a test's is another one than the environment says.
-    if not isinstance(adapter, SQLAlchemyAdapter):
+    if engine is None:
         return configured
-    url = adapter.connection.engine.url
+    url = engine.url
     if url.query and configured is not None:
         # What stands behind the question mark is the driver's, and may mean nothing to another.
         return configured

@@ -118,8 +118,8 @@ class Operation(Generic[P]):
             key=keys.parse_key(key), params=self.definition.written(params), traceparent=traceparent,
             ordering_key=ordering_key, asked_by=asked_by,
         )  # fmt: skip
-        if isinstance(decided, Accepted | Retrying):
-            adapter.after_commit(lambda: self._idem.wake(adapter))
+        if isinstance(decided, Accepted | Retrying) and (nudge := self._idem.nudge(adapter)) is not None:
+            adapter.after_commit(nudge.wake)
         return decided
 
     async def accept_async(
@@ -236,7 +236,8 @@ class Operation(Generic[P]):
         return self._prepare(secret, request.tenant, request.key, params, request.traceparent, ordering_key, asked_by)
 
     def wake(self, adapter: ConnectionAdapter) -> None:
-        self._idem.wake(adapter)
+        if (nudge := self._idem.nudge(adapter)) is not None:
+            nudge.wake()
 
     def request_or_problem(
         self, *, key: str | None, tenant: str = "default", body: Any = None, method: str = "POST",

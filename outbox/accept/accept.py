@@ -4,9 +4,7 @@
 """
 
 import json
-import re
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Any, assert_never
 
 from idem.outbox.accept.prepare import Prepared
@@ -39,6 +37,8 @@ DECIDED = """d.decision, d.intent_id, d.response_status, d.response_headers, d.r
        CAST(extract(epoch FROM d.expires_at) * 1000000 AS bigint) AS expires_at"""
 """The columns of a decision. Times are microseconds since 1970: the text of a timestamp depends on the session's
 DateStyle, and psycopg reads that of ISO alone."""
+AS_JSON = json.JSONEncoder()
+"""json.dumps makes one each time."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 ACCEPT = f"""
@@ -57,12 +57,6 @@ SELECT {DECIDED}
 """  # noqa: S608
 
 
-@cache
-def pyformat(statement: str) -> str:
-    """A statement with the parameters of psycopg: `%(name)s` for each `:name`."""
-    return re.sub(r"(?<![:\w]):([a-z_]+)\b", r"%(\1)s", statement)
-
-
 def parameters(prepared: Prepared, *, may_create: bool = True, count: bool = True) -> dict[str, Any]:
     """The parameters of `ACCEPT`. Without `may_create` a key that is new is refused, a known one is answered; without
     `count` the caller counts the decision itself.
@@ -75,7 +69,7 @@ def parameters(prepared: Prepared, *, may_create: bool = True, count: bool = Tru
         **wanted(prepared),
         "method": None if prepared.request is None else prepared.request.method,
         "path": None if prepared.request is None else prepared.request.path,
-        "headers": None if prepared.request is None else json.dumps(dict(prepared.request.headers)),
+        "headers": None if prepared.request is None else AS_JSON.encode(dict(prepared.request.headers)),
         "plan": prepared.plan,
         "replay_window": int(contract.replay_window),
         "marks_start": contract.start_mark,

@@ -99,14 +99,19 @@ async def recall_async(
         return None
     stored = found.fingerprint
     fingerprint = retry.composed_as(stored) if composed is None else await composed(stored)
+    found = await row(DECIDE, parameters(retry.identity(fingerprint), operation, count=count))
+    return None if found.decision == "limited" else Recalled(status_of(found), fingerprint)
+
+
+def parameters(request: RequestIdentity, operation: OperationSpec | None, *, count: bool) -> dict[str, Any]:
+    """The parameters of `DECIDE`."""
+    tenant, name, key, fingerprint = request
     called = operation if operation is not None and operation.kind == "provider" else None
-    values = {
-        "tenant": retry.tenant, "operation": retry.operation, "key": retry.key, "fingerprint": fingerprint,
+    return {
+        "tenant": tenant, "operation": name, "key": key, "fingerprint": fingerprint,
         "patience": called.patience if called else 0.0, "provider": called.provider if called else None,
         "account": called.account if called else None, "count": count, "served": called.served if called else None,
     }  # fmt: skip
-    found = await row(DECIDE, values)
-    return None if found.decision == "limited" else Recalled(status_of(found), fingerprint)
 
 
 def decision(found: Recalled | None, refused: IdemError, *, inline: bool = False) -> Decision:

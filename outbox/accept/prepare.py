@@ -99,7 +99,10 @@ def prepare(
     known = operations.get(operation)
     if known is None:
         raise ConfigError(f"operations.{operation}: unknown operation. {nearest(operation, operations)}")
-    canonical.check(params)
+    # Nearly all params have their canonical text at once: it is what is stored and what the fingerprint is of.
+    written = canonical.plain(params)
+    if written is None:
+        canonical.check(params)
     known.validate(params)
     if known.card_data == "refuse" and (found := card_data.find(params)):
         raise ParamsInvalid(
@@ -113,14 +116,13 @@ def prepare(
     approval.check_asker(known, ruled, asked_by)
     provider = providers[known.provider]
     first = known.steps[0] if known.steps else known
-    owner = caller if known.key_owner == "label" else None
     provider_key = keys.provider_key(secret, tenant, operation, key, step=1, generation=1)
     return Prepared(
         tenant=tenant,
         operation=known,
         key=key,
-        fingerprint=fingerprints.of(operation, params, known.fingerprint_without, query=query, owner=owner),
-        written=json.dumps(params, ensure_ascii=False, allow_nan=False),
+        fingerprint=fingerprint(known, params, written, query, caller),
+        written=written if written is not None else json.dumps(params, ensure_ascii=False, allow_nan=False),
         label=known.label(params),
         provider=provider,
         provider_key=provider_key,
@@ -133,6 +135,15 @@ def prepare(
         approval=None if ruled == "none" else ruled,
         asked_by=None if ruled == "none" or asked_by is None else storable.text(asked_by, approval.NAME_LIMIT),
     )
+
+
+def fingerprint(
+    operation: OperationSpec, params: Any, written: str | None, query: str | None, caller: str | None
+) -> str:
+    """The fingerprint of a request. `written`: the canonical text of the params, where it is known."""
+    owner = caller if operation.key_owner == "label" else None
+    left_out, known = operation.fingerprint_without, None if params is None else written
+    return fingerprints.of(operation.name, params, left_out, query=query, owner=owner, written=known)
 
 
 def planned(operation: OperationSpec, providers: Mapping[str, Provider]) -> list[dict[str, Any]]:

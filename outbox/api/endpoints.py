@@ -16,6 +16,7 @@ from idem.outbox.api import answers, intents, queries, reading, suspicious, tena
 from idem.outbox.api.answers import AnswerContext
 from idem.outbox.api.client_wait import wait_for
 from idem.outbox.api.large_bodies import HEAVY
+from idem.outbox.api.met_keys import MetKeys
 from idem.outbox.api.request import RawRequest, RequestReader
 from idem.outbox.api.responses import response
 from idem.outbox.api.store import Store
@@ -60,6 +61,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self._asking = RequestReader(self.catalogue, self.settings, self.store)
+        self._met = MetKeys()
 
     async def ask(self, request: Request) -> Response:
         """`POST /v1/intents/{operation}`"""
@@ -99,8 +101,14 @@ class Service:
         if kind := suspicious.kind(said.key):
             telemetry.suspicious_key(kind)
             self.limits.count(caller.tenant, TenantCounter.SUSPICIOUS_KEY)
+        place, operation = (caller.tenant, name, said.key), self.catalogue.operations[name]
+        if place in self._met and (own := self._asking.fingerprint(request, caller, operation, said)) is not None:
+            known = await self.store.retried((*place, own), operation)
+            # What looks like other content may be the same by the rules of its time: that is seen below.
+            if known is not None and not isinstance(known, Mismatch | Limited):
+                return known, own
         try:
-            prepared = await self._asking.prepared(request, caller, self.catalogue.operations[name], said)
+            prepared = await self._asking.prepared(request, caller, operation, said)
         except ProblemError as refused:
             if refused.problem.code not in ("params_invalid", "body_invalid"):
                 raise
@@ -119,6 +127,7 @@ class Service:
             assert may_create is not None
             self._count(caller, name, said.key, decided)
             raise ProblemError("too_many_keys", may_create.text, retry_after=may_create.seconds)
+        self._met.add(place)
         return decided, prepared.fingerprint
 
     @staticmethod

@@ -9,9 +9,9 @@ from typing import Final
 from starlette.requests import Request
 
 from idem.outbox.accept.known_keys import Retry
-from idem.outbox.accept.prepare import Prepared, prepare
+from idem.outbox.accept.prepare import Prepared, fingerprint, prepare
 from idem.outbox.api import reading
-from idem.outbox.api.large_bodies import HEAVY
+from idem.outbox.api.large_bodies import HEAVY, LIGHT
 from idem.outbox.api.store import Store
 from idem.outbox.calls.user_code import Turns
 from idem.outbox.config.http_settings import MOST_VALUES, ApiSettings
@@ -21,6 +21,7 @@ from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants.authentication import Caller
 from idem.outbox.tenants.keyed_lock import KeyedLock
+from idem.outbox.values import canonical
 from idem.outbox.values.canonical import MAX_BYTES
 from idem.outbox.values.errors import BodyInvalid, ParamsInvalid, Unrenderable
 from idem.outbox.values.threads import whole
@@ -127,6 +128,19 @@ class RequestReader:
             if error.__cause__ is not None:
                 telemetry.broken("api", error.__cause__, f"the request of {operation.name}")
             raise ProblemError("params_invalid", reading.sentence(error), errors=[("", str(error))]) from None
+
+    def fingerprint(self, request: Request, caller: Caller, operation: OperationSpec, said: RawRequest) -> str | None:
+        """The fingerprint of a request, and nothing else of it; None: its body is none, or no small one."""
+        query, values = reading.query(request), self.settings.max_values
+
+        def made() -> str:
+            params = canonical.parse(said.body, values=values)
+            return fingerprint(operation, params, canonical.plain(params), query, caller.label)
+
+        try:
+            return whole(made) if len(said.body) <= LIGHT else None
+        except BodyInvalid:
+            return None
 
     async def composed_as(self, stored: str, said: RawRequest, retry: Retry) -> str:
         """The fingerprint of a request, composed as a stored one is. Raises ProblemError (`body_invalid`)."""

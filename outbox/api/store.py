@@ -11,20 +11,22 @@ from typing import Any, Final, TypeVar
 from psycopg import AsyncConnection, DatabaseError
 from psycopg.errors import InsufficientPrivilege
 
-from idem.outbox.accept import accept
+from idem.outbox.accept import accept, known_keys
 from idem.outbox.accept.known_keys import NO_FINGERPRINT, Recalled, Retry, recall_async
 from idem.outbox.accept.prepare import Prepared
-from idem.outbox.accept.status import STATUS, columns
+from idem.outbox.accept.status import STATUS, RequestIdentity, columns
 from idem.outbox.api.answers import unserved
 from idem.outbox.database import caller_errors, installation
 from idem.outbox.database.outage import Outage, OutageQuestion
 from idem.outbox.database.pool import AWAY, REFUSED, Database, met_away, records
+from idem.outbox.database.prepared import PreparedStatement
 from idem.outbox.domain.decisions import Decision, Limited
 from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.http_server.problems import PAUSED_RETRY_AFTER, ProblemError
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants.shares import Shares
 from idem.outbox.values.errors import StoreUnavailable, Unserved
+from idem.outbox.values.sql_parameters import pyformat
 
 RETRY_AFTER: Final = 2.0
 """Seconds after which a client may try again when the database was away."""
@@ -36,6 +38,9 @@ AT_ONCE: Final = 0.02
 """Seconds for what needs no database, while it is away."""
 
 UNAVAILABLE: Final[tuple[type[Exception], ...]] = (*AWAY, *REFUSED)
+
+ACCEPT: Final = PreparedStatement("idem_accept", accept.ACCEPT)
+DECIDE: Final = PreparedStatement("idem_decide", known_keys.DECIDE)
 
 Found = TypeVar("Found")
 
@@ -82,15 +87,37 @@ class Store:
             raise _refused(error) from error
 
     async def decide(self, prepared: Prepared, *, may_create: bool = True) -> Decision | Limited:
-        """Accept one request, whole or not at all. Raises ProblemError (`store_unavailable`)."""
-        return await self.run(lambda connection: decide(connection, prepared, may_create=may_create), prepared.tenant)
+        """Accept one request, whole or not at all: one round trip, committed by itself.
+
+        Raises ProblemError (`store_unavailable`, `paused`, `not_executed`).
+        """
+        values = accept.parameters(prepared, may_create=may_create, count=False)
+        try:
+            return accept.decision(await self._row(ACCEPT, values, prepared.tenant))
+        except Unserved as error:
+            raise unserved(error.intent_id) from None
+        except DatabaseError as error:
+            if caller_errors.paused(error) is None:
+                raise
+            # Who paused it, and why, is not for clients.
+            raise ProblemError(
+                "paused", "New requests for this operation are paused.", retry_after=PAUSED_RETRY_AFTER
+            ) from error
+
+    async def retried(self, request: RequestIdentity, operation: OperationSpec) -> Decision | Limited | None:
+        """The decision about a request whose key should be known; None: it is not. Raises as `decide`."""
+        found = await self._row(DECIDE, known_keys.parameters(request, operation, count=False), request[0])
+        try:
+            return None if found.decision == "limited" else accept.decision(found)
+        except Unserved as error:
+            raise unserved(error.intent_id) from None
 
     async def knows(self, tenant: str, operation: str, key: str) -> bool:
         """Whether a key is known, for any content. Raises ProblemError (`store_unavailable`)."""
         wanted = columns([(tenant, operation, key, NO_FINGERPRINT)])
 
         async def work(connection: AsyncConnection[Any]) -> bool:
-            return await (await connection.execute(accept.pyformat(STATUS), wanted)).fetchone() is not None
+            return await (await connection.execute(pyformat(STATUS), wanted)).fetchone() is not None
 
         return await self.run(work, tenant)
 
@@ -102,7 +129,7 @@ class Store:
 
         async def row(statement: str, values: Mapping[str, Any]) -> Any:
             async def work(connection: AsyncConnection[Any]) -> Any:
-                return await (await records(connection).execute(accept.pyformat(statement), values)).fetchone()
+                return await (await records(connection).execute(pyformat(statement), values)).fetchone()
 
             return await self.run(work, retry.tenant)
 
@@ -140,6 +167,32 @@ class Store:
             task.cancel()
             if question is not None or away:
                 self._outage.asked(question, away=away)
+
+    async def _row(self, statement: PreparedStatement, values: Mapping[str, Any], tenant: str) -> Any:
+        """One row of a statement that is its own transaction. In the task of the request, which nothing cancels but the
+        end of the process: no other has to be begun for it."""
+        give_back = await self._share(tenant)
+        question = self._outage.ask()
+        if question is None:
+            give_back()
+            raise unavailable()
+        away: bool | None = None
+        try:
+            async with self._database.connection() as connection:
+                found = await statement.row(connection, values, self._timeout + MORE)
+            away = False
+            return found
+        except UNAVAILABLE as error:
+            away = met_away(error)
+            raise unavailable() from error
+        except Exception as error:
+            away = met_away(error)
+            if isinstance(error, InsufficientPrivilege):
+                raise _refused(error) from error
+            raise
+        finally:
+            self._outage.asked(question, away=away)
+            give_back()
 
     async def _share(self, tenant: str | None) -> Callable[[], None]:
         # While the database is away, one request asks it and the others hear so at once.
@@ -199,25 +252,6 @@ def unavailable() -> ProblemError:
         "The database cannot answer now. Send the same request again with the same key: it happens at most once.",
         retry_after=RETRY_AFTER,
     )
-
-
-async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_create: bool) -> Decision | Limited:
-    """One round trip, committed by itself. Raises ProblemError (`paused`, `not_executed`)."""
-    try:
-        cursor = await records(connection).execute(
-            accept.pyformat(accept.ACCEPT), accept.parameters(prepared, may_create=may_create, count=False)
-        )
-    except DatabaseError as error:
-        if caller_errors.paused(error) is None:
-            raise
-        # Who paused it, and why, is not for clients.
-        raise ProblemError(
-            "paused", "New requests for this operation are paused.", retry_after=PAUSED_RETRY_AFTER
-        ) from error
-    try:
-        return accept.decision(await cursor.fetchone())
-    except Unserved as error:
-        raise unserved(error.intent_id) from None
 
 
 async def secret(connection: AsyncConnection[Any]) -> bytes:

@@ -17,6 +17,7 @@ from idem.outbox.daemon.retry import RetryLoop
 from idem.outbox.database.pool import Database, records, time_limited
 from idem.outbox.domain.decisions import InProgress
 from idem.outbox.observe import telemetry
+from idem.outbox.values.sql_parameters import pyformat
 
 SECONDS_A_KEY: Final = 0.00005
 """What a look may cost: twenty thousand different keys are looked at every second instead of every `poll`."""
@@ -88,7 +89,7 @@ class Waiters:
         connection = await self._dedicated()
 
         async def rows(statement: str, values: Mapping[str, Any]) -> Sequence[Any]:
-            return await (await records(connection).execute(accept.pyformat(statement), values)).fetchall()
+            return await (await records(connection).execute(pyformat(statement), values)).fetchall()
 
         await self._waiting.poll(rows)
 

@@ -11,7 +11,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -44,6 +44,12 @@ class BoundedConnection(AsyncConnection[Any]):
     _bound: float | None = None
     _timer: asyncio.TimerHandle | None = None
     _late: list[float]
+    prepared: set[bytes]
+    """The names of the statements that it has prepared (`prepared`)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prepared = set()
 
     @classmethod
     async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
@@ -57,11 +63,16 @@ class BoundedConnection(AsyncConnection[Any]):
 
     async def wait(self, *args: Any, **kwargs: Any) -> Any:
         """psycopg comes here for everything that it sends: each statement, BEGIN and COMMIT, each wait for notices."""
+        return await self.answered(super().wait(*args, **kwargs))
+
+    async def answered(self, waiting: Awaitable[Any], seconds: float | None = None) -> Any:
+        """What is waited for on this line, for at most so many seconds, where they are said."""
         late: list[float] = []
         self._late = late
-        self._timer = timer = self._cut_in(min(self.silence, self._bound or self.silence), late)
+        bound = min(self.silence, self._bound or self.silence, seconds or self.silence)
+        self._timer = timer = self._cut_in(bound, late)
         try:
-            answered = await super().wait(*args, **kwargs)
+            answered = await waiting
             self._heard = time.monotonic()
             return answered
         except psycopg.Error as error:

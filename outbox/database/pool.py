@@ -159,7 +159,7 @@ class Database:
             await AsyncConnectionPool.check_connection(connection)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def connection(self) -> AsyncIterator[BoundedConnection]:
         """A connection for a few statements. Raises one of `AWAY` within `timeouts.connect` seconds."""
         connection = await self._given()
         try:

@@ -27,12 +27,15 @@ def of(
     query: str | Mapping[str, Any] | None = None,
     *,
     owner: str | None = None,
+    written: str | None = None,
 ) -> str:
     """The fingerprint of a request without the members that the JSON pointers name. Raises BodyInvalid.
 
-    `owner`: the label of those callers whose key alone it is; None: it is the tenant's.
+    `owner`: the label of those callers whose key alone it is; None: it is the tenant's. `written`: the canonical text
+    of the whole body, where it is known.
     """
-    digest = keys.fingerprint(operation, without(body, left_out), path, query).removeprefix("v1")
+    whole = None if left_out else written
+    digest = keys.fingerprint(operation, without(body, left_out), path, query, written=whole).removeprefix("v1")
     rule = f"-without{canonical(sorted(set(left_out))).decode()}" if left_out else ""
     return f"v1{'' if owner is None else f'-of-{_named(owner)}'}{rule}{digest}"
 

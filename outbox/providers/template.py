@@ -249,7 +249,7 @@ def check_path(path: str) -> None:
         raise Unrenderable(f"{plain!r} is no path: it begins with one slash, and its values are percent-encoded")
     # As a gateway may read it that decodes before it looks.
     read = plain.partition("?")[0].lower().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/")
-    if any(segment in (".", "..") for segment in read.split("/")):
+    if "." in read and any(segment in (".", "..") for segment in read.split("/")):
         raise Unrenderable(f"the path {plain!r} has a segment of dots, which is another address")
 
 

@@ -79,7 +79,13 @@ def check(value: Any, *, depth: int = MAX_DEPTH) -> None:
     Allowed are None, bool, int within ±(2^53-1), finite float, str, list, tuple, and dict with str names. Raises
     BodyInvalid with the JSON pointer of the first culprit.
     """
-    _inspect(value, (), depth)
+    if not _is_plain(value, depth):
+        _inspect(value, (), depth)
+
+
+def plain(value: Any) -> str | None:
+    """The canonical text of a value that `check` finds nothing in; None: it has to be looked at the long way."""
+    return PLAIN.encode(value) if _is_plain(value) else None
 
 
 def canonical(value: Any) -> bytes:
@@ -92,17 +98,24 @@ def canonical(value: Any) -> bytes:
         raise BodyInvalid(f"there is no canonical form: {error}") from None
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether json.dumps, which is written in C, gives the canonical form too: names in ASCII have one order, and only
-    floats are spelled in another way."""
+def _is_plain(value: Any, depth: int = MAX_DEPTH) -> bool:
+    """Whether json.dumps, which is written in C, gives the canonical form too, and `check` finds nothing: names in
+    ASCII have one order, and only floats are spelled in another way."""
     kind = type(value)
-    if kind is str or kind is bool or value is None:
+    if kind is str:
+        return UNSTORABLE.search(value) is None
+    if kind is bool or value is None:
         return True
     if kind is int:
         return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
-    if kind is list:
-        return all(map(_is_plain, value))
-    return kind is dict and all(type(n) is str and n.isascii() for n in value) and all(map(_is_plain, value.values()))
+    if depth <= 0:
+        return False
+    if kind is dict:
+        for name, each in value.items():
+            if type(name) is not str or not name.isascii() or "\0" in name or not _is_plain(each, depth - 1):
+                return False
+        return True
+    return kind is list and all(_is_plain(each, depth - 1) for each in value)
 
 
 def _inspect(value: Any, path: tuple[str | int, ...], depth: int) -> None:

@@ -25,14 +25,35 @@ MOST: Final = 20
 
 def find(params: Any) -> list[tuple[str, str]]:
     """What looks like card data, the first 20: JSON pointers, each with what it looks like. No value is quoted."""
+    if not _may_have(params):
+        return []
     return [(json_pointer.render(path), what) for path, what in islice(_walk(params, ()), MOST)]
+
+
+def _may_have(value: Any) -> bool:
+    """Whether there may be something to find: nearly all params have nothing, and need no way to it."""
+    kind = type(value)
+    if kind is str:
+        return NUMBER.fullmatch(value) is not None
+    if kind is int:
+        return bool(value >= 10**12)
+    if value is None or kind is bool or kind is float:
+        return False
+    if kind is dict:
+        return any(_is_named(name) or _may_have(item) for name, item in value.items())
+    return kind is not list or any(map(_may_have, value))
+
+
+def _is_named(name: object) -> bool:
+    said = str(name).lower()
+    return (said if said.isalnum() and said.isascii() else re.sub(r"[^a-z0-9]", "", said)) in NAMES
 
 
 def _walk(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     match value:
         case dict():
             for name, item in value.items():
-                if re.sub(r"[^a-z0-9]", "", str(name).lower()) in NAMES and item not in (None, ""):
+                if _is_named(name) and item not in (None, ""):
                     yield (*path, name), "the field name of a card number or a security code"
                 else:
                     yield from _walk(item, (*path, name))

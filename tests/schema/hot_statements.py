@@ -16,9 +16,9 @@ from schema import shapes
 from schema.backlog import TOKEN
 
 from idem import Answer
-from idem.outbox.accept import accept
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.domain.transition import Change, DeadLetter, Evidence, parameters
+from idem.outbox.values.sql_parameters import pyformat
 
 PACKAGES = ("application", "outbox", "reconciler", "sweeper")
 LOOKING = frozenset(
@@ -69,7 +69,7 @@ def _constants(module: str) -> dict[str, str]:
     own = re.findall(r"^([A-Z][A-Z_]+)(?:: Final)? = ", Path(loaded.__file__ or "").read_text(), re.MULTILINE)
     return {
         # As text: a statement that is explained has no parameters in binary form.
-        f"{module.rpartition('.')[2]}.{name}": value.replace(")b", ")s") if "%(" in value else accept.pyformat(value)
+        f"{module.rpartition('.')[2]}.{name}": value.replace(")b", ")s") if "%(" in value else pyformat(value)
         for name, value in vars(loaded).items()
         if name in own and name not in SMALL | CALLS and isinstance(value, str)
         and re.match(r"\s*(SELECT|WITH|UPDATE|INSERT|DELETE)\b", value)

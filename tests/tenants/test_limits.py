@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from idem.decisions import Accepted, Decision, Replay
 from idem.outbox.accept.prepare import prepare
-from idem.outbox.api import store
+from idem.outbox.api.store import Store
 from idem.outbox.config.http_settings import ApiSettings
 from idem.outbox.domain.decisions import Limited
 from idem.outbox.tenants import limits
@@ -40,13 +40,13 @@ def of(database: Any, clock: Clock | None = None, *, tenants: Any = None, **each
 
 async def ask(spine: Spine, limits: TenantLimits, key: str, tenant: str = "t") -> Decision | Limited:
     """What the API does with a request, as far as limits are concerned."""
-    async with spine.database.connection() as connection:
-        prepared = prepare(
-            spine.catalogue.operations, spine.catalogue.providers, await store.secret(connection),
-            tenant=tenant, operation="pay.keyed", key=key, params={"amount": 100},
-        )  # fmt: skip
-        taken = limits.may_create(tenant) is None
-        decided = await store.decide(connection, prepared, may_create=taken)
+    store = Store(spine.database, 5.0)
+    prepared = prepare(
+        spine.catalogue.operations, spine.catalogue.providers, await store.secret(),
+        tenant=tenant, operation="pay.keyed", key=key, params={"amount": 100},
+    )  # fmt: skip
+    taken = limits.may_create(tenant) is None
+    decided = await store.decide(prepared, may_create=taken)
     if taken:
         (limits.created if isinstance(decided, Accepted) else limits.not_created)(tenant)
     return decided

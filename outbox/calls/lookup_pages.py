@@ -65,8 +65,10 @@ def task_cancelled() -> bool:
 def observed(seen: Seen, response: Response, elapsed: float) -> Seen:
     """What was seen, with what the lane knows of the response. `elapsed` in seconds."""
     cut = None if response.complete else "the body of the response is not complete"
-    return replace(
-        seen, http_status=response.status, note=not_its_own(response) or seen.note or cut, started=True, elapsed=elapsed
+    note = not_its_own(response) or seen.note or cut
+    # Every call comes here: `replace` would take five times as long.
+    return Seen(
+        response.status, seen.error, note, seen.code, True, elapsed, seen.copies, seen.message, seen.body
     )
 
 

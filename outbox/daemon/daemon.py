@@ -60,14 +60,14 @@ class Holds(Counter[UUID | None]):
     """How many rows of each claim token this process may still act upon, or has yet to report. A row without a token
     (None) is not counted."""
 
-    def hold(self, token: UUID | None) -> None:
-        """A row of this token was claimed, or is being claimed."""
-        if token is not None:
-            self[token] += 1
+    def hold(self, token: UUID | None, rows: int = 1) -> None:
+        """So many rows of this token were claimed, or are being claimed."""
+        if token is not None and rows:
+            self[token] += rows
 
-    def let_go(self, token: UUID | None) -> None:
-        """This process will not act upon a row of this token any more."""
-        self[token] -= 1
+    def let_go(self, token: UUID | None, rows: int = 1) -> None:
+        """This process will not act upon so many rows of this token any more."""
+        self[token] -= rows
         if self[token] <= 0:
             del self[token]
 

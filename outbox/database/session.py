@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.address import Address
 from idem.outbox.database.bounded import BlockingConnection, BoundedConnection
+from idem.outbox.database.jsonb import JsonbLoader
 from idem.outbox.database.pooler import refuse_pooler, refuse_pooler_sync
 
 
@@ -105,6 +106,7 @@ def settings(timeouts: Timeouts) -> dict[str, str]:
 
 async def configure(connection: AsyncConnection[Any], timeouts: Timeouts) -> None:
     """Give a session idem's settings, in one statement."""
+    connection.adapters.register_loader("jsonb", JsonbLoader)
     await connection.execute(SETTINGS, parameters(settings(timeouts)))
 
 

@@ -93,8 +93,11 @@ def moved(what: Moved) -> None:
         _count_asking(what, source, to_status)
     for reason in what.letters:
         dead_letter(what.intent, reason)
-    if (what.from_state, what.from_status) == (what.to_state, to_status) or not shows(logging.INFO):
-        return
+    if (what.from_state, what.from_status) != (what.to_state, to_status) and shows(logging.INFO):
+        _transition(what, to_status)
+
+
+def _transition(what: Moved, to_status: str | None) -> None:
     log.info(
         "transition", tenant=what.tenant, operation=what.operation, key_hash=key_hash(what.key),
         intent=str(what.intent), attempt=what.attempt, source=what.source, kind=what.kind,
@@ -106,13 +109,18 @@ def moved(what: Moved) -> None:
 
 def completed(rows: Sequence[tuple[Any, ...]]) -> None:
     """Calls that have succeeded, as `idem.outbox.settle.commonest` has written them, after its commit."""
+    if not rows:
+        return
+    of(metrics.TRANSITIONS, "worker", "claimed", "gone").inc(len(rows))
+    if not shows(logging.INFO):
+        return
     for _, tenant, operation, key, intent, attempt, provider, account, waited, traceparent in rows:
-        moved(
+        _transition(
             Moved(
                 tenant=tenant, operation=operation, key=key, intent=intent, attempt=attempt, source="worker",
                 kind="report", from_state="in_progress", to_state="completed", from_status="claimed", provider=provider,
                 account=account, seen="succeeded", waited=waited, traceparent=traceparent,
-            )
+            ), "gone",
         )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ tenant and no id. The line of a change of state is `transition` (`after_commit.m
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -128,19 +128,20 @@ def webhook_refused(provider: str, reason: str) -> None:
 
 
 def claimed(provider: str, account: str, rows: int) -> None:
-    """A worker has claimed rows: so many transitions, each of which is logged at level debug (`row_claimed`)."""
+    """A worker has claimed rows: so many transitions, each of which is logged at level debug (`rows_claimed`)."""
     of(metrics.CLAIMED, provider, account).inc(rows)
     of(metrics.TRANSITIONS, "worker", OutboxStatus.PENDING, OutboxStatus.CLAIMED).inc(rows)
 
 
-def row_claimed(operation: str, intent: UUID, attempt: int) -> None:
-    """One of the rows that were claimed."""
+def rows_claimed(rows: Iterable[tuple[str, UUID, int]]) -> None:
+    """The rows that were claimed: the operation, intent and attempt of each."""
     if not shows(logging.DEBUG):
         return
-    log.debug(
-        "transition", operation=operation, intent=str(intent), attempt=attempt, source="worker", kind="claimed",
-        from_status="pending", to_status="claimed",
-    )  # fmt: skip
+    for operation, intent, attempt in rows:
+        log.debug(
+            "transition", operation=operation, intent=str(intent), attempt=attempt, source="worker", kind="claimed",
+            from_status="pending", to_status="claimed",
+        )  # fmt: skip
 
 
 def called(
@@ -161,6 +162,11 @@ def called(
     log.info(
         how, intent=str(intent), provider=provider, account=account, attempt=attempt, outcome=outcome, failure=failure
     )
+
+
+def settled_together(reports: int) -> None:
+    """So many results were settled by one statement: as `reported` of each."""
+    of(metrics.REPORTS, "settled").inc(reports)
 
 
 def reported(intent: UUID, attempt: int, outcome: str, fate: str) -> None:

@@ -13,9 +13,9 @@ from idem.outbox.domain.transition import Change, DeadLetter
 from idem.outbox.settle import decide
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Report:
-    """What the holder of a claim saw. `answer` or `interim` is rendered for a proof; `letter` if the answer failed."""
+    """Every call makes one, hence not frozen. What the holder of a claim saw. `answer` or `interim` is rendered for a proof; `letter` if the answer failed."""
 
     row: OutboxRow
     outcome: Outcome

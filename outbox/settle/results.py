@@ -49,12 +49,15 @@ async def settle_batch(connection: AsyncConnection[Any], reports: Sequence[Repor
     After an outage two claims of one row may be reported side by side: each is an end of its own, in their order, and
     none of them is for this statement.
     """
-    claims = Counter(report.row.id for report in reports)
-    ends = [report for report in reports if claims[report.row.id] == 1]
+    ends = reports
+    if len({report.row.id for report in reports}) < len(reports):
+        claims = Counter(report.row.id for report in reports)
+        ends = [report for report in reports if claims[report.row.id] == 1]
     done: set[UUID] = set()
     if connection.info.transaction_status is TransactionStatus.IDLE:
         done = await complete_succeeded(connection, ends)
-    done |= await write(connection, [report.change() for report in ends if report.row.id not in done])
+    if len(done) < len(ends):
+        done |= await write(connection, [report.change() for report in ends if report.row.id not in done])
     return dict.fromkeys(done, "settled")
 
 

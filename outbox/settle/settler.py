@@ -123,11 +123,13 @@ class Settler:
                 fates = {}
                 break
         self._retry.over()
-        done = [report for report in batch if report.row.id in fates]
-        for report in done:
-            self._count(report, fates[report.row.id])
+        # Every report of its own row, and all of them settled: nearly always.
+        done = batch if len(fates) == len(batch) else [report for report in batch if report.row.id in fates]
+        self.fates["settled"] += len(done)
+        telemetry.settled_together(len(done))
         self._over(done)
-        self._aside += [_Aside(report) for report in batch if report.row.id not in fates]
+        if len(done) < len(batch):
+            self._aside += [_Aside(report) for report in batch if report.row.id not in fates]
         if self._aside:
             self._more.set()
 
@@ -179,8 +181,8 @@ class Settler:
         """Nothing is to be done about these any more."""
         if not reports:
             return
-        for report in reports:
-            self.held.let_go(report.row.token)
+        for token, rows in Counter([report.row.token for report in reports]).items():
+            self.held.let_go(token, rows)
         self.settled.set()
         if any(report.row.step_name is not None for report in reports):
             for event in self._on_steps:

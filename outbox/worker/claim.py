@@ -24,9 +24,9 @@ FORMAT_VERSIONS = (1,)
 """The versions of a frozen request that this code can send; rows of others are left to a worker that knows them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claim:
-    """A row that this process may send, with its frozen request.
+    """A row that this process may send, with its frozen request. Every call makes one, hence not frozen.
 
     `lease_ends` and `send_by` are on the boot-time clock of this machine. `send_by`: until when a row that lost commits
     may have sent may leave; without such a doubt at any time. `sent_as`: as whom it is sent; `kept`: as whom it was

@@ -190,13 +190,11 @@ class LaneWorker:
                 task.add_done_callback(self._recovering.discard)
             raise
         self._retry.over()
-        for _ in rows:
-            context.settler.held.hold(token)
+        context.settler.held.hold(token, len(rows))
         context.settler.held.let_go(token)
         if rows:
             telemetry.claimed(self.name.provider, self.name.account, len(rows))
-        for claimed in rows:
-            telemetry.row_claimed(claimed.row.operation, claimed.row.intent_id, claimed.row.attempt)
+            telemetry.rows_claimed((each.row.operation, each.row.intent_id, each.row.attempt) for each in rows)
         return rows
 
     def _start(self, claimed: Claim) -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
+from idem.outbox.database import arrays
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.outbox_row import OutboxRow
 from idem.outbox.settle.doubted_rows import O_IS_LISTED
@@ -50,10 +51,10 @@ async def mark_starts(connection: AsyncConnection[Any], rows: list[tuple[OutboxR
     cursor = await connection.execute(
         MARK_STARTS,
         {
-            "ids": [row.id for row, _ in rows],
-            "attempts": [row.attempt for row, _ in rows],
-            "tokens": [row.token for row, _ in rows],
-            "needed": [float(needed) for _, needed in rows],
+            "ids": arrays.uuids([row.id for row, _ in rows]),
+            "attempts": arrays.integers([row.attempt for row, _ in rows]),
+            "tokens": arrays.uuids([row.token for row, _ in rows]),
+            "needed": arrays.floats([needed for _, needed in rows]),
         },
         prepare=True,
     )

@@ -21,7 +21,7 @@ DONE = Moved(
 )  # fmt: skip
 EVENTS: dict[str, Callable[[], None]] = {
     "claimed": lambda: telemetry.claimed("keyed", "keyed", 1),
-    "row_claimed": lambda: telemetry.row_claimed("pay.keyed", INTENT, 1),
+    "rows_claimed": lambda: telemetry.rows_claimed([("pay.keyed", INTENT, 1)]),
     "called": lambda: telemetry.called("keyed", "keyed", INTENT, 1, "succeeded", 0.02),
     "reported": lambda: telemetry.reported(INTENT, 1, "succeeded", "settled"),
     "moved": lambda: moved(DONE),

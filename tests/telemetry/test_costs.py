@@ -21,9 +21,10 @@ DONE = Moved(
 def job() -> None:
     """Every event of a call that succeeds."""
     telemetry.claimed("keyed", "keyed", 1)
-    telemetry.row_claimed("pay.keyed", INTENT, 1)
+    telemetry.rows_claimed([("pay.keyed", INTENT, 1)])
     telemetry.called("keyed", "keyed", INTENT, 1, "succeeded", 0.02)
     telemetry.reported(INTENT, 1, "succeeded", "settled")
+    telemetry.settled_together(1)
     moved(DONE)
 
 

@@ -92,7 +92,7 @@ def everything(number: int) -> None:
     telemetry.http_answer("/v1/intents/{operation}", f"METHOD-{number}", 405, 0.1)
     telemetry.refused_request(list(PROBLEMS)[number % 3])
     telemetry.claimed("p", "a", 1)
-    telemetry.row_claimed("pay", intent, number)
+    telemetry.rows_claimed([("pay", intent, number)])
     telemetry.called("p", "a", intent, number, "ambiguous", 0.5, "timeout")
     telemetry.reported(intent, number, "ambiguous", "settled")
     telemetry.swept(intent, number, f"worker-{uuid4()}", "unknown")

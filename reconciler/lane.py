@@ -119,7 +119,8 @@ class LaneReconciler:
 
     async def finish(self) -> None:
         """Wait for the questions that run; for a replay that cannot be cancelled, at most until its claim ends."""
-        await self._pump.finish(self._context.settings.lease if self.lane.endless else None)
+        if not await self._pump.finish(self._context.settings.lease if self.lane.endless else None):
+            self._context.left_running = True
 
     async def _traced(self, claim: LookupClaim) -> None:
         with tracing.of_row(claim.traceparent):

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from idem.outbox.calls.lane import Lane
+from idem.outbox.calls.user_code import LAST_WORDS
 
 
 class Pump:
@@ -52,11 +53,14 @@ class Pump:
         finally:
             stopping.cancel()
 
-    async def finish(self, timeout: float | None = None) -> None:
-        """Wait for the questions that run; after `timeout` seconds cancel them."""
-        if self._running:
-            _, running = await asyncio.wait(list(self._running), timeout=timeout)
-            for task in running:
-                task.cancel()
-            if running:
-                await asyncio.wait(running)
+    async def finish(self, timeout: float | None = None) -> bool:
+        """Wait for the questions that run; after `timeout` seconds cancel them. False: one has not ended then either,
+        an asynchronous function of the user's that cannot be ended."""
+        running = set(self._running)
+        if running:
+            _, running = await asyncio.wait(running, timeout=timeout)
+        for task in running:
+            task.cancel()
+        if running:
+            _, running = await asyncio.wait(running, timeout=2 * LAST_WORDS)
+        return not running

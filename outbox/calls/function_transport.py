@@ -2,17 +2,24 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from idem.outbox.calls.call_end import NEVER_OURS, CallEnd, Lost, MarkStart, NotSent, Start, last_check
-from idem.outbox.calls.user_code import Running
+from idem.outbox.calls.in_task import InTask
+from idem.outbox.calls.user_code import Running, is_async
 from idem.outbox.domain.contract import Account, FrozenRequest
 from idem.outbox.domain.outcomes import Seen
-from idem.outbox.domain.sending import Sending, StillSending
+from idem.outbox.domain.sending import Sending, SendRequest, StillSending
 from idem.outbox.observe import telemetry
-from idem.outbox.providers.send import Asking, SendProvider, is_sure, returned
+from idem.outbox.providers.send import Asking, SendProvider, returned, sent
 from idem.outbox.values import clock
 from idem.outbox.values.errors import LeaseTooShort
+
+
+@dataclass(slots=True)
+class _Raised:
+    error: BaseException
 
 
 class FunctionTransport:
@@ -29,6 +36,8 @@ class FunctionTransport:
         self._provider = provider
         self._slots = slots
         self._margin = margin
+        self._sends_in_task = is_async(provider.send)
+        self._in_task = InTask(provider.contract.provider)
         self.left = 0
 
     async def exchange(
@@ -48,16 +57,12 @@ class FunctionTransport:
             return NotSent(refused, given_back=True)
         given = self._provider.given(request, account)
         try:
-            running = self._run(account, self._provider.send, given, call, ends=ends)
+            value = await self._sent(account, given, call, ends)
         except RuntimeError as error:
             # The system has no thread left: nothing of the function has run.
             return NotSent(Seen(error=type(error).__name__, note="no thread could be started"), given_back=False)
-        if not await running.until_ended():
-            raise StillSending
-        elapsed = clock.boottime() - began
-        try:
-            value = running.result()
-        except BaseException as error:
+        if isinstance(value, _Raised):
+            error, elapsed = value.error, clock.boottime() - began
             if error is call.stopped:
                 return NotSent(Seen(error=type(error).__name__, note=str(error), elapsed=elapsed), given_back=True)
             note = (
@@ -68,7 +73,25 @@ class FunctionTransport:
             return Lost(_seen(error, note, elapsed))
         if not call.started:
             telemetry.unchecked(contract.provider)
-        return returned(value, sure=is_sure(value, contract.retry_after_cap))
+        return sent(value, contract.retry_after_cap)
+
+    async def _sent(self, account: Account, given: SendRequest, call: Sending, ends: float) -> object:
+        """What the function has returned, or what it has raised. Raises RuntimeError: no thread could be started."""
+        send = self._provider.send
+        if self._sends_in_task:
+            try:
+                return await self._in_task.run(send, given, call, ends=ends, account=account.name)
+            except NEVER_OURS:
+                raise
+            except BaseException as error:
+                return _Raised(error)
+        running = self._run(account, send, given, call, ends=ends)
+        if not await running.until_ended():
+            raise StillSending
+        try:
+            return running.result()
+        except BaseException as error:
+            return _Raised(error)
 
     async def close(self) -> None:
         """Nothing is idle; a thread that still runs ends by itself, or with the process."""

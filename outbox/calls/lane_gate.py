@@ -1,6 +1,7 @@
 """The gate of a lane in one process: how many calls may begin now, and how long to wait before asking again."""
 
 import asyncio
+from collections import deque
 from typing import Final
 
 from idem.outbox.calls.breaker import Breaker
@@ -13,6 +14,43 @@ CLOSED: Final = "given back: the lane is closed"
 NOT_SERVED: Final = (
     "given back: the credentials belong to another account, or the provider has not yet named their account"
 )
+
+
+class Slots:
+    """A semaphore whose free slot is taken by a comparison. Those that wait get a slot in their order."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def taken(self) -> bool:
+        """Take a slot, if one is free and nobody waits for it."""
+        if self._free <= 0 or self._waiting:
+            return False
+        self._free -= 1
+        return True
+
+    async def take(self) -> None:
+        """Wait for a slot."""
+        if self.taken():
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self.free()  # it was given the slot while it was being cancelled
+            raise
+
+    def free(self) -> None:
+        """Give a slot back."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 class LaneGate:
@@ -29,7 +67,7 @@ class LaneGate:
         self.served = True
         """Whether rows of this lane may be called for by this process; a call that runs is finished when it ends."""
         self._transport = transport
-        self._semaphore = asyncio.Semaphore(slots)
+        self._slots = Slots(slots)
         self._calls = 0
         self._closed = False
 
@@ -68,23 +106,21 @@ class LaneGate:
         """
         self._calls += 1
         refused: Seen | None = None
-        if self.pacer.rate is None and not self._semaphore.locked():
-            # Most calls: there is a slot, and nothing to wait for, so that no timer is needed.
-            await self._semaphore.acquire()
-        else:
+        # Most calls: there is a slot, and nothing to wait for, so that no timer is needed.
+        if self.pacer.rate is not None or not self._slots.taken():
             refused = await self._wait(latest)
         if refused is None:
             closed = CLOSED if self._closed else None if self.served or unserved else NOT_SERVED
             if closed is None:
                 return None
-            self._semaphore.release()
+            self._slots.free()
             refused = Seen(note=closed)
         self._calls -= 1
         return refused
 
     def leave(self) -> None:
         """The call has ended."""
-        self._semaphore.release()
+        self._slots.free()
         self._calls -= 1
 
     async def _wait(self, latest: float) -> Seen | None:
@@ -92,7 +128,7 @@ class LaneGate:
             # A row that waits for its slot until its lease is too short is given back, not left waiting.
             async with asyncio.timeout(max(0.0, latest - clock.boottime())):
                 await self._pace(latest)
-                await self._semaphore.acquire()
+                await self._slots.take()
         except (TimeoutError, asyncio.CancelledError) as error:
             return Seen(error=type(error).__name__, note="given back: no slot was free")
         return None

@@ -32,11 +32,19 @@ class Returned(Response):
     """What a function of the user's has returned, in the place of a response."""
 
     value: object = None
+    said: tuple[Outcome, str] | None = None
+    """Of a send: what the value says."""
 
 
-def returned(value: object, *, sure: bool = True) -> Returned:
-    """It has no status of HTTP; not `sure`: it decides nothing, which counts against the provider."""
-    return Returned(0, {}, b"", sure, value=value)
+def returned(value: object) -> Returned:
+    """What a look-up has returned. It has no status of HTTP."""
+    return Returned(0, {}, b"", value=value)
+
+
+def sent(value: object, cap: float) -> Returned:
+    """What a send has returned; what decides nothing counts against the provider. `cap`: the longest wait in seconds."""
+    said = sending.outcome(value, cap)
+    return Returned(0, {}, b"", not isinstance(said[0], Ambiguous), value=value, said=said)
 
 
 @dataclass(frozen=True)
@@ -61,8 +69,9 @@ class SendProvider(WithoutHttp):
 
     def classify(self, response: Response) -> tuple[Outcome, Seen]:
         """What the function has returned. Never raises."""
+        known = response.said if isinstance(response, Returned) else None
         value = response.value if isinstance(response, Returned) else response
-        outcome, note = sending.outcome(value, self.contract.retry_after_cap)
+        outcome, note = known or sending.outcome(value, self.contract.retry_after_cap)
         return outcome, Seen(note=note)
 
     def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
@@ -76,8 +85,3 @@ class SendProvider(WithoutHttp):
         value = response.value if isinstance(response, Returned) else response
         lookup, note = sending.lookup(value, self.contract.retry_after_cap)
         return lookup, Seen(note=note)
-
-
-def is_sure(value: object, cap: float) -> bool:
-    """Whether what a send has returned decides something."""
-    return not isinstance(sending.outcome(value, cap)[0], Ambiguous)

@@ -1,6 +1,7 @@
 """The lanes of a worker: each claims only what it can start now, makes the calls, and reports what it saw."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Literal
 from uuid import UUID
 
 from idem.outbox.calls.lane import Lane
+from idem.outbox.calls.user_code import LAST_WORDS
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.daemon.daemon import Life
 from idem.outbox.daemon.pass_times import PassTime
@@ -36,6 +38,8 @@ from idem.outbox.worker.start_marks import StartMarks
 
 OTHERS_WAIT = 60.0
 """Seconds until a row is claimed again that other credentials may have sent."""
+LEFT = 2 * LAST_WORDS
+"""Seconds for which a send is still waited for that was left running."""
 UNREAD_WAIT = 5.0
 """Seconds until a row is claimed again whose claim this process could not read."""
 
@@ -60,6 +64,8 @@ class InFlight:
         self.state: Literal["held", "started", "given_back"] = "held"
         self.calling = True
         """The call has not ended, as far as the lane knows."""
+        self.waited_for = math.inf
+        """Until when the end of this process waits for it, on the boot clock: one whose lease is over is left."""
 
     def start(self) -> bool:
         """Taken by the last check before the first byte; False if the claim was given back, or if what would leave has
@@ -131,7 +137,7 @@ class LaneWorker:
         A send that cannot be ended is waited for until its lease expires: nothing is reported about it then, and the
         sweeper ends the claim.
         """
-        while running := [*self._tasks, *self._recovering]:
+        while running := [*self._waited_for(), *self._recovering]:
             await asyncio.wait(running, timeout=self._leave_running(), return_when=asyncio.FIRST_COMPLETED)
 
     def give_back(self) -> None:
@@ -142,6 +148,11 @@ class LaneWorker:
                 self._context.settler.put(Report(flight.claimed.row, NotExecuted("given_back"), note, flight.terms))
                 task.cancel()
 
+    def _waited_for(self) -> list[asyncio.Task[None]]:
+        # A send that was left has a moment to end; an asynchronous one that does not is left for good.
+        now = clock.boottime()
+        return [task for task, flight in self._tasks.items() if now < flight.waited_for]
+
     def _leave_running(self) -> float | None:
         """Leave the sends whose lease is over; seconds until the next one's is. None: all end by themselves."""
         if not self.lane.endless:
@@ -149,9 +160,11 @@ class LaneWorker:
         now, calling = clock.boottime(), [(t, f) for t, f in self._tasks.items() if f.calling]
         for task, flight in calling:
             if flight.claimed.lease_ends <= now:
-                flight.calling, self.left_running = False, True
+                flight.calling, self.left_running, flight.waited_for = False, True, now + LEFT
                 task.cancel()
-        return min((max(0.0, flight.claimed.lease_ends - now) for _, flight in calling), default=None)
+        calls = self._tasks.values()
+        ends = [each.claimed.lease_ends if each.calling else each.waited_for for each in calls]
+        return min((end - now for end in ends if now < end < math.inf), default=None)
 
     async def _claim(self, plan: ClaimPlan) -> list[Claim]:
         context = self._context

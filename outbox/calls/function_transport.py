@@ -62,22 +62,14 @@ class FunctionTransport:
             # The system has no thread left: nothing of the function has run.
             return NotSent(Seen(error=type(error).__name__, note="no thread could be started"), given_back=False)
         if isinstance(value, _Raised):
-            error, elapsed = value.error, clock.boottime() - began
-            if error is call.stopped:
-                return NotSent(Seen(error=type(error).__name__, note=str(error), elapsed=elapsed), given_back=True)
-            note = (
-                "send raised an exception, which proves nothing"
-                if call.started
-                else ("send raised an exception before it called start()")
-            )
-            return Lost(_seen(error, note, elapsed))
+            return _end_of(value.error, call, clock.boottime() - began)
         if not call.started:
             telemetry.unchecked(contract.provider)
         return sent(value, contract.retry_after_cap)
 
     async def _sent(self, account: Account, given: SendRequest, call: Sending, ends: float) -> object:
         """What the function has returned, or what it has raised. Raises RuntimeError: no thread could be started."""
-        send = self._provider.send
+        send: Callable[..., Any] = self._provider.send
         if self._sends_in_task:
             try:
                 return await self._in_task.run(send, given, call, ends=ends, account=account.name)
@@ -132,7 +124,9 @@ async def _refused(call: Sending, start: Start, mark_start: MarkStart | None) ->
     try:
         call.check()
         await last_check(start, mark_start)
-        call.check()
+        if mark_start is not None:
+            # The mark may have taken long.
+            call.check()
     except NEVER_OURS:
         raise
     except LeaseTooShort as error:
@@ -140,6 +134,14 @@ async def _refused(call: Sending, start: Start, mark_start: MarkStart | None) ->
     except BaseException as error:
         return Seen(error=type(error).__name__, note="given back: the start could not be recorded")
     return None
+
+
+def _end_of(error: BaseException, call: Sending, elapsed: float) -> CallEnd:
+    """What it says of a call that it has raised this."""
+    if error is call.stopped:
+        return NotSent(Seen(error=type(error).__name__, note=str(error), elapsed=elapsed), given_back=True)
+    when = ", which proves nothing" if call.started else " before it called start()"
+    return Lost(_seen(error, f"send raised an exception{when}", elapsed))
 
 
 def _seen(error: BaseException, note: str, elapsed: float) -> Seen:

@@ -31,9 +31,7 @@ class InTask:
         self._timer: asyncio.TimerHandle | None = None
         self._next = math.inf
 
-    async def run(
-        self, function: Callable[..., Awaitable[Any]], *arguments: Any, ends: float, account: str
-    ) -> Any:
+    async def run(self, function: Callable[..., Awaitable[Any]], *arguments: Any, ends: float, account: str) -> Any:
         """What it returns, beyond its deadline too. Raises what it raises, TimeoutError if it ended because of its
         deadline, and CancelledError if it ended because this task was cancelled."""
         task = asyncio.current_task()

@@ -57,6 +57,12 @@ class Lane(LaneGate):
         """Whether a write may outlive its deadline and lease, because it cannot be ended: `send` then waits for it."""
         return self._transport.endless
 
+    @property
+    def marks_first(self) -> bool:
+        """Whether the start of a call is marked before all else: it begins at once, and makes no connection that could
+        fail before its first byte."""
+        return self._transport.endless and self.pacer.rate is None
+
     async def send(
         self,
         row_id: Hashable,
@@ -85,13 +91,15 @@ class Lane(LaneGate):
         outcome: Outcome = NotExecuted("given_back")
         trouble = True
         try:
-            began = clock.boottime()
             # The last check before the first byte keeps deadline and margin free before the end of a lease.
             ends = min(lease_ends, send_by + self.provider.contract.deadline + self.margin)
             ended = await self._call(request, lease_ends=ends, start=start, mark_start=mark_start)
             if isinstance(ended, Response):
-                elapsed = clock.boottime() - began
-                outcome, seen = await threads.read_to_the_end(ended.body, partial(self._classified, ended))
+                elapsed = clock.boottime() - now
+                if len(ended.body) <= threads.LIGHT:
+                    outcome, seen = self._classified(ended)
+                else:
+                    outcome, seen = await threads.read_to_the_end(ended.body, partial(self._classified, ended))
                 seen = quoted(observed(seen, ended, elapsed), ended, outcome, self.account)
             else:
                 outcome, seen = ended.outcome, ended.seen

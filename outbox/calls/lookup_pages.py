@@ -67,9 +67,7 @@ def observed(seen: Seen, response: Response, elapsed: float) -> Seen:
     cut = None if response.complete else "the body of the response is not complete"
     note = not_its_own(response) or seen.note or cut
     # Every call comes here: `replace` would take five times as long.
-    return Seen(
-        response.status, seen.error, note, seen.code, True, elapsed, seen.copies, seen.message, seen.body
-    )
+    return Seen(response.status, seen.error, note, seen.code, True, elapsed, seen.copies, seen.message, seen.body)
 
 
 def not_its_own(response: Response) -> str | None:

@@ -8,7 +8,7 @@ a cast.
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 from uuid import UUID
 
 import psycopg
@@ -21,14 +21,16 @@ _NULL: Final = _LENGTH(-1)
 
 
 class _Packed(bytes):
-    """An array as it is sent. `element` and `array`: the server's numbers of the types."""
+    """An array as it is sent. `element` and `array`: the server's numbers of the types; `size`: bytes of each element,
+    0 where they differ."""
 
     element: ClassVar[int]
     array: ClassVar[int]
+    size: ClassVar[int] = 0
 
 
 class _Uuids(_Packed):
-    element, array = 2950, 2951
+    element, array, size = 2950, 2951, 16
 
 
 class _Texts(_Packed):
@@ -40,15 +42,15 @@ class _Bytes(_Packed):
 
 
 class _Smallints(_Packed):
-    element, array = 21, 1005
+    element, array, size = 21, 1005, 2
 
 
 class _Integers(_Packed):
-    element, array = 23, 1007
+    element, array, size = 23, 1007, 4
 
 
 class _Floats(_Packed):
-    element, array = 701, 1022
+    element, array, size = 701, 1022, 8
 
 
 class _PackedDumper(Dumper):
@@ -103,5 +105,9 @@ _float: Final = lru_cache(1024)(Struct(">d").pack)
 
 
 def _packed(kind: type[_Packed], items: Sequence[bytes | None]) -> bytes:
-    parts = [_NULL if item is None else _LENGTH(len(item)) + item for item in items]
-    return kind(_HEAD(1, 1, kind.element, len(items), 1) + b"".join(parts))
+    head = _HEAD(1, 1, kind.element, len(items), 1)
+    if items and kind.size and None not in items:
+        # All are of one size: the length that stands before each of them is what they are joined by.
+        before = _LENGTH(kind.size)
+        return kind(head + before + before.join(cast("Sequence[bytes]", items)))
+    return kind(head + b"".join([_NULL if item is None else _LENGTH(len(item)) + item for item in items]))

@@ -1,6 +1,7 @@
 """Reads jsonb. PostgreSQL writes it in one form, without spaces around it, so nothing has to be looked for first."""
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import psycopg
@@ -8,7 +9,7 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 
 VERSION: Final = 1
-_scan: Final = json.JSONDecoder().scan_once
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 class JsonbLoader(Loader):

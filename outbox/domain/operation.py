@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.domain.outcomes import Pending, Refused, Succeeded
@@ -58,14 +58,23 @@ def check_answer(answer: object) -> None:
         raise ValueError(f"the body of an answer must be bytes, at most {BODY_LIMIT}")
     if answer.status in WITHOUT_CONTENT and answer.body:
         raise ValueError(f"the answer has a body, but status {answer.status} does not allow one")
-    if not isinstance(answer.headers, Mapping):
+    if type(answer.headers) is not dict and not isinstance(answer.headers, Mapping):
         raise TypeError(f"the headers of an answer must map str to str, not {type(answer.headers).__name__}")
+    if answer.headers not in PLAIN_HEADERS:
+        _check_headers(answer.headers)
+
+
+PLAIN_HEADERS: Final[tuple[dict[str, str], ...]] = ({"content-type": JSON_TYPE}, {})
+"""What nearly every answer has."""
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
     # What cannot be sent would be no answer, for ever.
-    for name, value in answer.headers.items():
+    for name, value in headers.items():
         if not (isinstance(name, str) and isinstance(value, str) and HEADER_NAME.fullmatch(name)
                 and value.isascii() and value.isprintable() and value == value.strip()):  # fmt: skip
             raise ValueError(f"the answer has a header {name!r} that HTTP cannot carry")
-    if sum(len(name) + len(value) for name, value in answer.headers.items()) > HEADERS_LIMIT:
+    if sum(len(name) + len(value) for name, value in headers.items()) > HEADERS_LIMIT:
         raise ValueError(f"the answer has headers of more than {HEADERS_LIMIT} bytes, which clients refuse")
 
 

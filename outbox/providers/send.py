@@ -42,7 +42,7 @@ def returned(value: object) -> Returned:
 
 
 def sent(value: object, cap: float) -> Returned:
-    """What a send has returned; what decides nothing counts against the provider. `cap`: the longest wait in seconds."""
+    """What a send has returned; what decides nothing counts against the provider. `cap`: the longest wait, seconds."""
     said = sending.outcome(value, cap)
     return Returned(0, {}, b"", not isinstance(said[0], Ambiguous), value=value, said=said)
 

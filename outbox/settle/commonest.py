@@ -135,7 +135,9 @@ def _given(reports: Sequence[Report]) -> dict[str, Any]:
         "tokens": arrays.uuids([row.token for row in rows]),
         "attempts": arrays.integers([row.attempt for row in rows]),
         "statuses": arrays.smallints([each.http_status for each in seen]),
-        "references": arrays.texts([None if one.reference is None else storable.text(one.reference, 500) for one in said]),
+        "references": arrays.texts(
+            [None if one.reference is None else storable.text(one.reference, 500) for one in said]
+        ),
         "words": arrays.texts([None if one.status is None else storable.text(one.status, 100) for one in said]),
         "details": arrays.texts([_details(each) for each in seen]),
         "results": arrays.texts([_json(storable.fields(one.fields)) if one.fields else "{}" for one in said]),
@@ -158,7 +160,7 @@ def _details(seen: Seen) -> str:
 
 
 @lru_cache(256)
-def _told(error: str | None, note: str | None, code: str | None, started: bool) -> str:  # noqa: FBT001
+def _told(error: str | None, note: str | None, code: str | None, started: bool) -> str:
     return _json(evidence_details(Seen(error=error, note=note, code=code, started=started)))
 
 

@@ -15,7 +15,10 @@ from idem.outbox.settle import decide
 
 @dataclass(slots=True)
 class Report:
-    """Every call makes one, hence not frozen. What the holder of a claim saw. `answer` or `interim` is rendered for a proof; `letter` if the answer failed."""
+    """What the holder of a claim saw. `answer` or `interim` is rendered for a proof; `letter` if the answer failed.
+
+    Every call makes one, hence it is not frozen.
+    """
 
     row: OutboxRow
     outcome: Outcome

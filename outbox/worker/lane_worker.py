@@ -1,11 +1,12 @@
 """The lanes of a worker: each claims only what it can start now, makes the calls, and reports what it saw."""
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any
 from uuid import UUID
 
 from idem.outbox.calls.lane import Lane
@@ -31,6 +32,7 @@ from idem.outbox.worker import claim as claims
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.claim_gate import ClaimGate, ClaimPlan
+from idem.outbox.worker.in_flight import InFlight
 from idem.outbox.worker.lost_claims import recover_lost_claim
 from idem.outbox.worker.probe import Probe
 from idem.outbox.worker.sender import SENT_BY_OTHERS, Sender
@@ -56,32 +58,6 @@ class WorkerContext:
     marks: StartMarks
 
 
-class InFlight:
-    """A claim in this process. "Started" and "given back" are one compare-and-set: only one of them acts."""
-
-    def __init__(self, claimed: Claim, terms: Terms, sender: Sender) -> None:
-        self.claimed, self.terms, self._sender = claimed, terms, sender
-        self.state: Literal["held", "started", "given_back"] = "held"
-        self.calling = True
-        """The call has not ended, as far as the lane knows."""
-        self.waited_for = math.inf
-        """Until when the end of this process waits for it, on the boot clock: one whose lease is over is left."""
-
-    def start(self) -> bool:
-        """Taken by the last check before the first byte; False if the claim was given back, or if what would leave has
-        another sender than the claim has put on record: a token that was renewed since."""
-        if self.state == "held" and self._sender.is_now(self.claimed.sent_as):
-            self.state = "started"
-        return self.state == "started"
-
-    def give_back(self) -> bool:
-        """Taken by the shutdown; False if the call has begun."""
-        if self.state == "held":
-            self.state = "given_back"
-            return True
-        return False
-
-
 class LaneWorker:
     """One lane of a worker: claims only what it can start now."""
 
@@ -94,7 +70,8 @@ class LaneWorker:
         self._sender = Sender(lane.provider, self.account)
         self._probe = Probe(context.database, name, lane)
         self._tasks: dict[asyncio.Task[None], InFlight] = {}
-        self._recovering: set[asyncio.Task[None]] = set()
+        self._marking: set[InFlight] = set()
+        self._aside: set[asyncio.Task[None]] = set()
         self.left_running = False
         """A send that cannot be ended was still running when its lease expired: its end is not on record."""
         lane_of = f"{name.provider}/{name.account}"
@@ -110,15 +87,14 @@ class LaneWorker:
             await self._retry.attempt(partial(self._step, stop, woken, claiming), stop)
 
     async def _step(self, stop: asyncio.Event, woken: asyncio.Event, claiming: PassTime) -> None:
-        plan = self._gate.plan(len(self._tasks))
+        plan = self._gate.plan(len(self._tasks) + len(self._marking))
         if plan.open and self._probe.is_due:
             await self._probe.ask(lease=self._context.settings.lease)
             claiming.made()
             return
         rows = await self._claim(plan) if plan.due else []
         claiming.made()
-        for row in rows:
-            self._start(row)
+        self._start(rows)
         await self._gate.wait(plan, len(rows), stop, woken)
 
     async def once(self) -> int:
@@ -126,8 +102,7 @@ class LaneWorker:
         await self.account.once()
         room = self._gate.room(0)
         rows = await self._claim(ClaimPlan(room)) if room > 0 else []
-        for row in rows:
-            self._start(row)
+        self._start(rows)
         await self.finish()
         return len(rows)
 
@@ -137,16 +112,17 @@ class LaneWorker:
         A send that cannot be ended is waited for until its lease expires: nothing is reported about it then, and the
         sweeper ends the claim.
         """
-        while running := [*self._waited_for(), *self._recovering]:
+        while running := [*self._waited_for(), *self._aside]:
             await asyncio.wait(running, timeout=self._leave_running(), return_when=asyncio.FIRST_COMPLETED)
 
     def give_back(self) -> None:
         """Give back every claim whose call has not begun."""
-        for task, flight in list(self._tasks.items()):
+        for task, flight in [*self._tasks.items(), *((None, each) for each in self._marking)]:
             if flight.give_back():
                 note = Seen(note="given back at shutdown")
                 self._context.settler.put(Report(flight.claimed.row, NotExecuted("given_back"), note, flight.terms))
-                task.cancel()
+                if task is not None:
+                    task.cancel()
 
     def _waited_for(self) -> list[asyncio.Task[None]]:
         # A send that was left has a moment to end; an asynchronous one that does not is left for good.
@@ -198,9 +174,7 @@ class LaneWorker:
             else:
                 # What was sent may still commit, or has committed and could not be read.
                 lost = isinstance(error, AWAY)
-                task = asyncio.create_task(self._recover(token, backend, lost=lost))
-                self._recovering.add(task)
-                task.add_done_callback(self._recovering.discard)
+                self._do_aside(self._recover(token, backend, lost=lost))
             raise
         self._retry.over()
         context.settler.held.hold(token, len(rows))
@@ -210,10 +184,41 @@ class LaneWorker:
             telemetry.rows_claimed((each.row.operation, each.row.intent_id, each.row.attempt) for each in rows)
         return rows
 
-    def _start(self, claimed: Claim) -> None:
-        flight = InFlight(claimed, self._terms[claimed.row.call], self._sender)
-        call = self._call(flight) if claimed.traceparent is None else self._traced(flight)
-        task = asyncio.create_task(call)
+    def _do_aside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+
+    def _start(self, rows: Sequence[Claim]) -> None:
+        flights = [InFlight(each, self._terms[each.row.call], self._sender) for each in rows]
+        first: list[InFlight] = []
+        if self.lane.marks_first:
+            # What others may have sent is looked at before anything is marked.
+            first = [each for each in flights if each.claimed.row.marks_start and not each.claimed.kept]
+        if first:
+            self._marking.update(first)
+            self._do_aside(self._mark(first))
+        if len(first) < len(flights):
+            for flight in flights:
+                if flight not in self._marking:
+                    self._begin(flight)
+
+    async def _mark(self, flights: Sequence[InFlight]) -> None:
+        """Mark the starts of these calls in one statement, and begin them: none waits for a mark of its own."""
+        made: set[UUID] = set()
+        # Otherwise each asks by itself, and says what was in the way.
+        with contextlib.suppress(Exception):
+            needed = max(each.terms.contract.deadline for each in flights) + self._context.settings.margin
+            made = await self._context.marks.together([each.claimed.row for each in flights], needed=needed)
+        self._marking.difference_update(flights)
+        for flight in flights:
+            if flight.state == "held":
+                self._begin(flight, marked=flight.claimed.row.id in made)
+        self._gate.freed.set()
+
+    def _begin(self, flight: InFlight, *, marked: bool = False) -> None:
+        call = self._call(flight, marked=marked)
+        task = asyncio.create_task(call if flight.claimed.traceparent is None else self._traced(flight, call))
         self._tasks[task] = flight
         task.add_done_callback(self._done)
 
@@ -224,17 +229,16 @@ class LaneWorker:
             telemetry.broken("worker", error, f"calling for {flight.claimed.row.intent_id}")
             self._context.settler.held.let_go(flight.claimed.row.token)
 
-    async def _traced(self, flight: InFlight) -> None:
+    async def _traced(self, flight: InFlight, call: Coroutine[Any, Any, None]) -> None:
         with tracing.of_row(flight.claimed.traceparent):
-            await self._call(flight)
+            await call
 
-    async def _call(self, flight: InFlight) -> None:
+    async def _mark_alone(self, flight: InFlight) -> bool:
+        needed = flight.terms.contract.deadline + self._context.settings.margin
+        return await self._context.marks.mark(flight.claimed.row, needed=needed)
+
+    async def _call(self, flight: InFlight, *, marked: bool) -> None:
         claimed, row = flight.claimed, flight.claimed.row
-
-        async def mark_start() -> bool:
-            needed = flight.terms.contract.deadline + self._context.settings.margin
-            return await self._context.marks.mark(row, needed=needed)
-
         if claimed.kept and not self._sender.is_now(claimed.sent_as):
             # An earlier send may count, of which this account's provider need not know.
             seen = Seen(note=SENT_BY_OTHERS)
@@ -246,7 +250,7 @@ class LaneWorker:
                 claimed.request,
                 lease_ends=claimed.lease_ends,
                 start=flight.start,
-                mark_start=mark_start if row.marks_start else None,
+                mark_start=partial(self._mark_alone, flight) if row.marks_start and not marked else None,
                 send_by=replay_window.send_by(claimed.send_by, row, claimed.request, flight.terms.contract),
             )
         except StillSending:

@@ -5,6 +5,8 @@ way goes with the next.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -18,14 +20,14 @@ from idem.outbox.settle.doubted_rows import O_IS_LISTED
 from idem.outbox.worker.claim import mark_start
 
 MOST = 100
-"""Marks of one statement."""
+"""Marks of one statement; more only where one claim has more rows."""
 
 
 @dataclass(slots=True, eq=False)
-class _Mark:
-    row: OutboxRow
+class _Group:
+    rows: Sequence[OutboxRow]
     needed: float
-    made: asyncio.Future[bool]
+    made: asyncio.Future[set[UUID]]
 
 
 # What another session holds is left out: its call asks by itself. The status stands in a CASE, as in MARK_START.
@@ -66,16 +68,21 @@ class StartMarks:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting: list[_Mark] = []
+        self._waiting: deque[_Group] = deque()
         self._writing: asyncio.Task[None] | None = None
+
+    async def together(self, rows: Sequence[OutboxRow], *, needed: float) -> set[UUID]:
+        """Mark these, with others; the ids of those that are. Of the others another session holds the row, or the claim
+        is over. Raises what an unreachable database raises."""
+        group = _Group(rows, needed, asyncio.get_running_loop().create_future())
+        self._waiting.append(group)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        return await group.made
 
     async def mark(self, row: OutboxRow, *, needed: float) -> bool:
         """As `mark_start`, with others. Raises what an unreachable database raises."""
-        mark = _Mark(row, needed, asyncio.get_running_loop().create_future())
-        self._waiting.append(mark)
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
-        if await mark.made:
+        if row.id in await self.together([row], needed=needed):
             return True
         # Another session holds it, or the claim is over: this call alone waits to hear which.
         async with self._database.connection() as connection:
@@ -84,10 +91,12 @@ class StartMarks:
     async def _write(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+                batch = self._next()
                 try:
                     async with self._database.connection() as connection:
-                        made = await mark_starts(connection, [(each.row, each.needed) for each in batch])
+                        made = await mark_starts(
+                            connection, [(row, each.needed) for each in batch for row in each.rows]
+                        )
                 except BaseException as error:
                     for each in batch:
                         if not each.made.done():
@@ -98,6 +107,14 @@ class StartMarks:
                 else:
                     for each in batch:
                         if not each.made.done():
-                            each.made.set_result(each.row.id in made)
+                            each.made.set_result(made)
         finally:
             self._writing = None
+
+    def _next(self) -> list[_Group]:
+        batch = [self._waiting.popleft()]
+        rows = len(batch[0].rows)
+        while self._waiting and rows + len(self._waiting[0].rows) <= MOST:
+            batch.append(self._waiting.popleft())
+            rows += len(batch[-1].rows)
+        return batch

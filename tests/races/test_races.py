@@ -14,7 +14,7 @@ from idem.outbox.domain.outcomes import Seen
 from idem.outbox.settle import decide
 from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.proofs import change_one
-from idem.outbox.worker.lane_worker import InFlight
+from idem.outbox.worker.in_flight import InFlight
 from idem.outcomes import Absent, Ambiguous, Refused, Succeeded
 from idem.reconciler import asker, settling, stored
 

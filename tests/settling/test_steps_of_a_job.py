@@ -25,8 +25,7 @@ from idem.outcomes import Succeeded
 
 JOBS = 500
 STEPS = 620
-"""Functions of Python and of C that the loop's thread enters for a job, from claim to settled: about 540 now, and 1,400
-before, with a thread for each answer, batches of four, and a record of 39 members for each end."""
+"""Functions of Python and of C that the loop's thread enters for a job, from claim to settled."""
 BATCHES = 20
 """Statements that end up to 100 jobs each. A claim is for the slots that are free, so there are more of those."""
 

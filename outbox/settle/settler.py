@@ -125,8 +125,9 @@ class Settler:
         self._retry.over()
         # Every report of its own row, and all of them settled: nearly always.
         done = batch if len(fates) == len(batch) else [report for report in batch if report.row.id in fates]
-        self.fates["settled"] += len(done)
-        telemetry.settled_together(len(done))
+        if done:
+            self.fates["settled"] += len(done)
+            telemetry.settled_together(len(done))
         self._over(done)
         if len(done) < len(batch):
             self._aside += [_Aside(report) for report in batch if report.row.id not in fates]

@@ -24,7 +24,7 @@ CONTRACT = replace(KEYED, cancel=CancelRule())
 
 def taken(**changes: Any) -> LookupClaim:
     known = {"status": OutboxStatus.UNKNOWN, "state": KeyState.UNKNOWN, "token": uuid4(), "quiet_left": -1.0}
-    columns = {name: changes.pop(name) for name in list(changes) if name in OutboxRow.__slots__}
+    columns = {name: changes.pop(name) for name in list(changes) if name in OutboxRow.__dataclass_fields__}
     row = OutboxRow(UUID(int=1), UUID(int=2), "pay", "bank", "main", attempt=1, provider_key="key", **known | columns)
     return replace(LookupClaim(row, False, None, 100.0), **changes)
 

@@ -141,7 +141,7 @@ async def test_a_token_that_is_rewritten_between_claim_and_send(spine: Spine, to
         (claimed,) = await lane._claim(ClaimPlan(1))
         token("another-token")
         settling = asyncio.create_task(one.settler.run())
-        lane._start(claimed)
+        lane._start([claimed])
         await lane.finish()
         await one.settler.drain()
         settling.cancel()

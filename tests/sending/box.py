@@ -4,6 +4,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fix_spine import Spine
+from prometheus_client import REGISTRY
+
 from idem import Answer, Idem
 from idem.outcomes import Absent, Succeeded
 from idem.sending import Question, Sending, SendRequest
@@ -52,3 +55,12 @@ def idem_of(path: Path, send: Any, **settings: Any) -> Idem:
             answer=lambda o: Answer(201, {"mail": o.reference}), **pinned,
         )  # fmt: skip
     return idem
+
+
+def overrunning() -> float:
+    return REGISTRY.get_sample_value("idem_overrunning_calls", {"provider": "mail", "account": "main"}) or 0.0
+
+
+async def status(post: Spine, intent: Any) -> str:
+    row = await post.row_if_any(intent)
+    return "gone" if row is None else str(row["status"])

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from fix_waiting import until
-from sending.box import OPERATION, Box
+from sending.box import OPERATION, Box, overrunning, status
 from sending.conftest import Office
-from sending.test_overrunning import overrunning, status
 
 from idem.decisions import Replay
 from idem.outbox.calls.in_task import InTask

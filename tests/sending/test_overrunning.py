@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 from fix_forking import started
-from fix_spine import Spine
 from fix_waiting import running, until
-from prometheus_client import REGISTRY
 from sending import postman
-from sending.box import OPERATION, Box
+from sending.box import OPERATION, Box, overrunning, status
 from sending.conftest import Office
 
 from idem.decisions import Replay, Unknown
@@ -22,15 +20,6 @@ from idem.outbox.worker.worker import Worker
 from idem.outcomes import Succeeded
 from idem.reconciler.daemon import Reconciler
 from idem.sending import Sending, SendRequest
-
-
-def overrunning() -> float:
-    return REGISTRY.get_sample_value("idem_overrunning_calls", {"provider": "mail", "account": "main"}) or 0.0
-
-
-async def status(post: Spine, intent: Any) -> str:
-    row = await post.row_if_any(intent)
-    return "gone" if row is None else str(row["status"])
 
 
 class Hanging:

@@ -71,7 +71,7 @@ BEGIN
     INSERT INTO idem.handler_work (handler, intent_id, number, event_id)
     SELECT h.name, w.aggregateid, w.number, w.id
       FROM written w
-      JOIN idem.intents i ON i.id = w.aggregateid
+      JOIN idem.intents i ON i.id = ANY (ARRAY[w.aggregateid])
       JOIN idem.event_handlers h ON h.operation = i.operation AND (h.hears = 'step') = (w.type = 'step');
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         INSERT INTO idem.handler_work (handler, intent_id, number, event_id)

@@ -64,7 +64,7 @@ WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '10ms', true)
            result = g.result::jsonb, interim = NULL
       FROM gone g WHERE n.id = ANY (ARRAY[g.intent_id])
     RETURNING n.id, n.tenant_id, n.operation, n.idempotency_key, n.label, g.reference, g.word, g.answer, g.headers,
-              g.body, g.lives
+              g.body, g.lives, g.id AS row_id, g.attempt, g.provider, g.account, g.waited, g.traceparent
 ), answered AS (
     UPDATE idem.idempotency_keys k
        SET state = 'completed', response_status = n.answer, response_headers = n.headers::jsonb, response_body = n.body,
@@ -85,9 +85,9 @@ WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '10ms', true)
                               'provider_reference', n.reference, 'status', n.word)
       FROM kept n
 )
-SELECT g.id, n.tenant_id, n.operation, n.idempotency_key, g.intent_id, g.attempt, g.provider, g.account, g.waited,
-       g.traceparent
-  FROM gone g JOIN kept n ON n.id = g.intent_id
+SELECT n.row_id, n.tenant_id, n.operation, n.idempotency_key, n.id, n.attempt, n.provider, n.account, n.waited,
+       n.traceparent
+  FROM kept n
  WHERE 1 / CASE WHEN (SELECT count(*) FROM answered) = (SELECT count(*) FROM gone) THEN 1 ELSE 0 END = 1
 """)  # noqa: S608
 

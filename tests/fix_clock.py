@@ -18,6 +18,12 @@ CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
 """
 
 
+# A change of a table makes every session plan anew what reads or writes it.
+PLAN_ANEW = "".join(
+    f"ALTER TABLE idem.{table} RESET (autovacuum_enabled);" for table in ("idempotency_keys", "intents", "outbox")
+)
+
+
 @contextmanager
 def stepped(url: str, seconds: int) -> Iterator[None]:
     """Move the clock of this database by this interval, for statements planned from now on (`own_sessions`)."""
@@ -25,10 +31,12 @@ def stepped(url: str, seconds: int) -> Iterator[None]:
     with psycopg.connect(url, autocommit=True) as own:
         own.execute("SET allow_system_table_mods = on")
         own.execute(STEPPED.format(seconds))  # type: ignore[arg-type]
+        own.execute(PLAN_ANEW)  # type: ignore[arg-type]
         try:
             yield
         finally:
             own.execute(OWN)
+            own.execute(PLAN_ANEW)  # type: ignore[arg-type]
 
 
 @asynccontextmanager

@@ -51,9 +51,9 @@ def states() -> str:
 def commands() -> str:
     """The help of every command: what it does, its options, examples; and the exit codes, once."""
     from idem.cli.base.failures import EXIT_CODES
-    from idem.cli.main import app
+    from idem.cli.commands import app
 
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(app())
     text = "# Commands\n\n" + NOTE
     title, _, codes = EXIT_CODES.removeprefix("\b\n").partition("\n")
     text += f"{title}\n\n```text\n{codes}\n```\n\nA command that has more of its own says so.\n\n"

@@ -8,7 +8,6 @@ from idem.cli.base.failures import USAGE
 
 PACKAGES: Final = (
     "alembic",
-    "apscheduler",
     "certifi",
     "cryptography",
     "h11",

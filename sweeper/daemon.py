@@ -219,7 +219,12 @@ class Sweeper:
         """All kinds in turn, a batch each, so that a flood of one kind does not keep the others waiting."""
         loop = asyncio.get_running_loop()
         walk = walk or not self._walk.over or loop.time() - self._walked >= self.settings.history_interval
-        left = Retention(self.catalogue, self.settings, done, self._walk).steps(history_too=walk)
+        retention = Retention(self.catalogue, self.settings, done, self._walk)
+        left = retention.steps(history_too=walk)
+        if not walk:
+            async with self.database.connection() as connection:
+                due = await retention.due(connection)
+            left = {kind: step for kind, step in left.items() if kind in due}
         before = Counter(done)
         try:
             while left and loop.time() < until:

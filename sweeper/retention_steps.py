@@ -13,6 +13,7 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.settle.change_pages import Place
 from idem.sweeper import history, records, tenant_counts
 from idem.sweeper.abandoned import delete_rows
+from idem.sweeper.due_retention import due_retention
 from idem.sweeper.expired_keys import prune_keys
 from idem.sweeper.history import HistoryWalk
 
@@ -59,6 +60,17 @@ class Retention:
             "handlers": self._delete("handler_work", records.forget_handlers),
         }
         return often | seldom if history_too else often
+
+    async def due(self, connection: AsyncConnection[Any]) -> frozenset[str]:
+        """Those that are made often and may find something, by one statement."""
+        settings = self.settings
+        return await due_retention(
+            connection,
+            bodies=settings.webhook_body_retention,
+            events=self._events_are_kept,
+            answers=settings.provider_answer_retention,
+            daemons=settings.daemon_retention,
+        )
 
     async def _keys(self, connection: AsyncConnection[Any]) -> bool:
         ttl = self.settings.tombstone_ttl

@@ -50,7 +50,8 @@ class Acceptor:
             asked_by=asked_by,
         )  # fmt: skip
         if self.nudge is not None and isinstance(decided, Accepted | Retrying):
-            adapter.after_commit(self.nudge.wake)
+            nudge = self.nudge
+            adapter.after_commit(lambda: nudge.wake(ended=adapter.ended))
         return decided
 
     async def accept_async(

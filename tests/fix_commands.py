@@ -5,7 +5,7 @@ from typing import Any
 
 import typer.main
 
-from idem.cli.main import app
+from idem.cli.commands import app
 
 
 def _walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -14,7 +14,7 @@ def _walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
         yield from _walk(below, (*path, name))
 
 
-ALL = dict(_walk(typer.main.get_command(app)))
+ALL = dict(_walk(typer.main.get_command(app())))
 """Every command and group, by its path."""
 COMMANDS = {path: command for path, command in ALL.items() if not getattr(command, "commands", {})}
 """What has no commands below it."""

@@ -27,7 +27,7 @@ def loading() -> Iterator[None]:
         gc.enable()
 
 
-UNUSED: Final = ("rich", "pygments")
+UNUSED: Final = ("rich", "pygments", "click")
 
 
 def without_rich(*modules: str) -> None:

@@ -151,8 +151,12 @@ class _BaseCall:
         return replies.reply(self._accepted_request(), end, repeated=repeated, waited=seconds or None)
 
     def _wake(self) -> None:
-        if self._adapter is not None and (self._done == "submitted" or isinstance(self._reservation, Retrying)):
-            self._operation.wake(self._adapter)
+        if self._adapter is None:
+            return
+        if isinstance(self._reservation, Retrying):
+            self._operation.wake(self._adapter, self._reservation.status)
+        elif self._done == "submitted":
+            self._operation.wake(self._adapter, "pending")
 
 
 class Call(_BaseCall):

@@ -1,19 +1,23 @@
 """The databases that an application uses: the installation's secret of each, and the hints to its workers."""
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Engine
-
-from idem.application.connections import ConnectionAdapter, SQLAlchemyAdapter
+from idem.application.connections import ConnectionAdapter
 from idem.outbox.database import preconditions
 from idem.outbox.database.address import Address
 from idem.outbox.database.installation import NOT_INSTALLED, SECRET, check_deployment_tags
-from idem.outbox.database.notify import Nudge
+from idem.outbox.database.notify import Hint, Nudge
 from idem.outbox.domain.provider import Provider
 from idem.outbox.values.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 
 class Databases:
@@ -21,7 +25,7 @@ class Databases:
 
     def __init__(self) -> None:
         self._engines: WeakKeyDictionary[Engine, bytes] = WeakKeyDictionary()
-        self._others: dict[object, bytes] = {}
+        self._others: dict[str, bytes] = {}
         self._nudges: dict[tuple[int, str], Nudge] = {}
         self._nudge_of: WeakKeyDictionary[Engine, tuple[int, Address | None, Nudge | None]] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -30,7 +34,7 @@ class Databases:
         """The installation's secret, read once. Raises StoreUnavailable where the schema is not installed, or where
         the requests of these providers would carry the tag of another deployment."""
         database = adapter.database
-        known = self._engines.get(database) if isinstance(database, Engine) else self._others.get(database)
+        known = self._others.get(database) if isinstance(database, str) else self._engines.get(database)
         if known is not None:
             return known
         row = adapter.row(SECRET, {})
@@ -39,16 +43,20 @@ class Databases:
             raise StoreUnavailable("; ".join(map(str, hidden)) or NOT_INSTALLED)
         check_deployment_tags(row.environment, providers)
         secret = bytes(row.secret)
-        if isinstance(database, Engine):
-            self._engines[database] = secret
-        else:
+        if isinstance(database, str):
             self._others[database] = secret
+        else:
+            self._engines[database] = secret
         return secret
 
-    def nudge(self, adapter: ConnectionAdapter, configured: Address | None) -> Nudge | None:
-        """What hints the workers of this database; None: its address is not known. `configured`: the one that idem's
-        own settings name."""
-        engine = adapter.connection.engine if isinstance(adapter, SQLAlchemyAdapter) else None
+    def hint(self, adapter: ConnectionAdapter, configured: Address | None, lane: str) -> Hint | None:
+        """What hints the workers of a lane of this database, by this transaction; None: its address is not known.
+        `configured`: the one that idem's own settings name."""
+        database = adapter.database
+        nudge = self._nudge(None if isinstance(database, str) else database, configured)
+        return None if nudge is None else Hint(nudge, lane, adapter.ended)
+
+    def _nudge(self, engine: Engine | None, configured: Address | None) -> Nudge | None:
         # A process that was forked has the object, but not its thread.
         process = os.getpid()
         if (

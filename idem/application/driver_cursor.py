@@ -5,17 +5,19 @@ transaction is not one that takes statements, or the driver is another one. What
 so a lost connection is invalidated, and errors are its own.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 from idem.outbox.values.sql_parameters import in_order, numbered
 
 HEARD: Final = ("before_execute", "after_execute", "before_cursor_execute", "after_cursor_execute")
-_handles_errors: Final = hasattr(Connection, "_handle_dbapi_exception")
 
 FORMS: Final = {"psycopg": in_order, "asyncpg": numbered}
 """How each driver below SQLAlchemy has its parameters."""
@@ -32,7 +34,7 @@ def form_of(connection: Connection) -> Callable[[str], tuple[str, tuple[str, ...
     events = connection.dispatch
     if any(getattr(events, name) for name in HEARD) or getattr(connection.dialect, "_has_events", True):
         return None
-    if connection.engine.logger.isEnabledFor(logging.INFO) or not _handles_errors:
+    if connection.engine.logger.isEnabledFor(logging.INFO) or not hasattr(connection, "_handle_dbapi_exception"):
         return None
     return FORMS.get(connection.dialect.driver)
 

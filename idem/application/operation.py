@@ -118,8 +118,10 @@ class Operation(Generic[P]):
             key=keys.parse_key(key), params=self.definition.written(params), traceparent=traceparent,
             ordering_key=ordering_key, asked_by=asked_by,
         )  # fmt: skip
-        if isinstance(decided, Accepted | Retrying) and (nudge := self._idem.nudge(adapter)) is not None:
-            adapter.after_commit(nudge.wake)
+        if isinstance(decided, Accepted | Retrying):
+            hint = self._idem.hint(adapter, self.spec.work_for(decided.status))
+            if hint is not None:
+                adapter.after_commit(hint)
         return decided
 
     async def accept_async(
@@ -235,9 +237,10 @@ class Operation(Generic[P]):
         secret = self._idem.secret(adapter)
         return self._prepare(secret, request.tenant, request.key, params, request.traceparent, ordering_key, asked_by)
 
-    def wake(self, adapter: ConnectionAdapter) -> None:
-        if (nudge := self._idem.nudge(adapter)) is not None:
-            nudge.wake()
+    def wake(self, adapter: ConnectionAdapter, status: str) -> None:
+        """Hint the workers that a row of this status waits."""
+        if (hint := self._idem.hint(adapter, self.spec.work_for(status))) is not None:
+            hint()
 
     def request_or_problem(
         self, *, key: str | None, tenant: str = "default", body: Any = None, method: str = "POST",

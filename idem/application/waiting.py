@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Engine, text
-from sqlalchemy.util import greenlet_spawn
-
 from idem.application import statements
-from idem.application.connections import ConnectionAdapter, PsycopgAdapter, SQLAlchemyAdapter
+from idem.application.connections import ConnectionAdapter, PsycopgAdapter
 from idem.application.keyed_request import KeyedRequest
 from idem.outbox.accept.status import RequestIdentity, Status
 from idem.outbox.accept.waiting import FIRST, GROWTH, Patience, Seen, Waiting
 from idem.outbox.values.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 POLL: Final = 0.25
 """Seconds between two polls of all asynchronous waiters of an engine."""
@@ -34,6 +34,8 @@ def wait(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, o
 
 async def wait_async(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> Status | None:
     """The same, for an asynchronous engine."""
+    from idem.application.sqlalchemy_connections import SQLAlchemyAdapter
+
     assert isinstance(adapter, SQLAlchemyAdapter)
     if seconds > 0 and adapter.connection.closed:
         return await _watch(adapter.connection.engine).wait(
@@ -54,6 +56,8 @@ def _poll_once(adapter: ConnectionAdapter, request: KeyedRequest) -> Seen:
 
 
 async def _poll_async(adapter: ConnectionAdapter, request: KeyedRequest) -> Seen:
+    from sqlalchemy.util import greenlet_spawn
+
     try:
         async with asyncio.timeout(LONGEST_POLL):
             return await greenlet_spawn(_poll_once, adapter, request)
@@ -77,7 +81,10 @@ def away(cause: BaseException) -> StoreUnavailable:
 @contextmanager
 def _reading(adapter: ConnectionAdapter) -> Iterator[ConnectionAdapter]:
     """A connection to look with, outside of the caller's transaction."""
-    if isinstance(adapter, SQLAlchemyAdapter):
+    if not isinstance(adapter.database, str):
+        from idem.application.sqlalchemy_connections import SQLAlchemyAdapter
+
+        assert isinstance(adapter, SQLAlchemyAdapter)
         # A connection that its caller still has is used again: in a small pool there may be no other.
         own = adapter.connection
         if not (own.closed or own.invalidated or own.in_transaction()):
@@ -150,6 +157,8 @@ class Watch:
             self._waiting.give_up(lambda: away(error))
 
     async def _poll_once(self, engine: Engine) -> None:
+        from sqlalchemy import text
+
         async with _asynchronous(engine).connect() as connection, connection.begin():
 
             async def rows(statement: str, values: Mapping[str, Any]) -> Sequence[Any]:

@@ -22,6 +22,7 @@ from idem.outbox.api.responses import response
 from idem.outbox.api.store import Store
 from idem.outbox.api.waiting import Waiters
 from idem.outbox.config.http_settings import ApiSettings
+from idem.outbox.database.channel import ALL
 from idem.outbox.database.notify import Nudge
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import (
@@ -240,7 +241,8 @@ class Service:
         if isinstance(decided, Accepted):
             self.limits.created(caller.tenant)
         if self.nudge is not None and isinstance(decided, Accepted | Retrying):
-            self.nudge.wake()
+            known = self.catalogue.operations.get(name)
+            self.nudge.wake(ALL if known is None else known.work_for(decided.status))
 
     async def _found(self, tenant: str, intent: UUID) -> dict[str, Any] | None:
         return await self.store.run(lambda connection: intents.intent(connection, tenant, intent), tenant)

@@ -1,10 +1,11 @@
 """Listens for the notifications that wake idle workers (see `notify`): one session, and the events that it sets."""
 
 import asyncio
+from collections.abc import Collection
 
 from idem.outbox.daemon.retry import wait
 from idem.outbox.database.bounded import BoundedConnection
-from idem.outbox.database.channel import CHANNEL
+from idem.outbox.database.channel import ALL, CHANNEL, lanes
 from idem.outbox.database.pool import Database
 from idem.outbox.observe import daemon_events
 from idem.outbox.values.backoff import backoff
@@ -20,14 +21,14 @@ class Listener:
     def __init__(self, database: Database, probe: float = 5.0) -> None:
         self._database = database
         self._probe = probe
-        self._events: list[asyncio.Event] = []
+        self._events: list[tuple[str, asyncio.Event]] = []
         self.listening = asyncio.Event()
         self._reported_away = False
 
-    def subscribe(self) -> asyncio.Event:
-        """An event that is set at each notification; the waiter clears it."""
+    def subscribe(self, lane: str = ALL) -> asyncio.Event:
+        """An event that is set at each notification for this lane, or that names none; the waiter clears it."""
         event = asyncio.Event()
-        self._events.append(event)
+        self._events.append((lane, event))
         return event
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -47,11 +48,10 @@ class Listener:
                 self._wake()
                 while not stop.is_set():
                     heard = False
-                    async for _ in connection.notifies(timeout=self._probe, stop_after=1):
+                    async for notice in connection.notifies(timeout=self._probe, stop_after=1):
                         heard = True
-                    if heard:
-                        self._wake()
-                    else:
+                        self._wake(lanes(notice.payload))
+                    if not heard:
                         # A silent connection may be a dead one: an answer proves that it is not.
                         with connection.bounded(self._database.timeouts.connect):
                             await connection.execute("SELECT 1")
@@ -70,6 +70,7 @@ class Listener:
             self._reported_away = True
             daemon_events.listener_away(error)
 
-    def _wake(self) -> None:
-        for subscriber in self._events:
-            subscriber.set()
+    def _wake(self, named: Collection[str] | None = None) -> None:
+        for lane, event in self._events:
+            if named is None or lane in named:
+                event.set()

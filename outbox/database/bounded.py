@@ -63,6 +63,8 @@ class BoundedConnection(AsyncConnection[Any]):
 
     async def wait(self, *args: Any, **kwargs: Any) -> Any:
         """psycopg comes here for everything that it sends: each statement, BEGIN and COMMIT, each wait for notices."""
+        # psycopg looks up ten times a second by itself, for which nothing here has a use.
+        kwargs.setdefault("interval", self.silence + 1.0)
         return await self.answered(super().wait(*args, **kwargs))
 
     async def answered(self, waiting: Awaitable[Any], seconds: float | None = None) -> Any:

@@ -8,6 +8,7 @@ little when a plan was made is read whole by it for as long as it lives.
 import asyncio
 import dataclasses
 import logging
+import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, LiteralString, Protocol, Self, TypeVar
@@ -15,6 +16,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
@@ -72,6 +74,9 @@ PROVEN: Final = 2.0
 """Seconds for which an answer shows that a connection lives, if nothing has come on it since. After them it is asked
 before it is used, which costs a round trip. A line that goes silent within them is given up after `silence`."""
 
+AT_HAND: Final = 60.0
+"""Seconds for which connections are not given back to the pool, while nobody waits for one."""
+
 LAST_WORDS: Final = 10.0
 """Seconds that one wait for the database may last in a process that ends."""
 
@@ -100,6 +105,9 @@ class Database:
         self._refused: Exception | None = None
         self._dedicated: WeakSet[BoundedConnection] = WeakSet()
         self._hurry: float | None = None
+        self._at_hand: BoundedConnection | None = None
+        self._at_hand_until = 0.0
+        self._asking = 0
         self._pool: AsyncConnectionPool[BoundedConnection] = AsyncConnectionPool(
             min_size=1,
             max_size=size,
@@ -138,6 +146,10 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._at_hand_until = 0.0
+        if self._at_hand is not None:
+            kept, self._at_hand = self._at_hand, None
+            await self._pool.putconn(kept)
         await self._pool.close(timeout=2.0)
 
     async def _configure(self, connection: BoundedConnection) -> None:
@@ -174,17 +186,42 @@ class Database:
                 raise
             raise lost from error
         finally:
-            # One that is not idle is in a state that nobody asked for: the pool closes it, or rolls it back.
-            await self._pool.putconn(connection)
+            if self._stays_at_hand(connection):
+                self._at_hand = connection
+            else:
+                # One that is not idle is in a state that nobody asked for: the pool closes it, or rolls it back.
+                await self._pool.putconn(connection)
+
+    def _stays_at_hand(self, connection: BoundedConnection) -> bool:
+        """Whether the next one who asks gets this one, as it was used last: the pool would give each in turn, which all
+        are to be asked whether they live then. Not while somebody waits for the pool."""
+        return (
+            self._at_hand is None
+            and not self._asking
+            and time.monotonic() < self._at_hand_until
+            and connection.pgconn.transaction_status == TransactionStatus.IDLE
+        )
 
     async def _given(self) -> BoundedConnection:
+        if self._at_hand is not None:
+            connection, self._at_hand = self._at_hand, None
+            if connection.has_answered(PROVEN):
+                return connection
+            # The pool asks it, and gives another one where it says nothing.
+            await self._pool.putconn(connection)
+        self._asking += 1
         try:
-            return await self._pool.getconn()
+            connection = await self._pool.getconn()
+            # The pool closes what is too old, and what is too many, among those that it is given back.
+            self._at_hand_until = time.monotonic() + AT_HAND
+            return connection
         except PoolTimeout as late:
             if self._refused is None:
                 raise
             # The pool says only that it has none; what refused one says why.
             raise PoolTimeout(one_line(self._refused)) from late
+        finally:
+            self._asking -= 1
 
     async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None:
         """A heartbeat was committed on this connection: what the database must not forget any more."""

@@ -212,6 +212,11 @@ class OperationSpec:
         if not self.steps:
             yield self
 
+    def work_for(self, status: str) -> str:
+        """The lane whose workers have something to do for a row of this status, as `channel.lane_of` names it; empty:
+        that is not known here."""
+        return f"{self.provider}/{self.account}" if status == "pending" and not self.steps else ""
+
     @property
     def local_steps(self) -> Iterator["OperationSpec"]:
         """The steps of a flow that call no provider, each as an operation."""

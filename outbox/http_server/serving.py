@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from idem.outbox.daemon.retry import wait
 from idem.outbox.http_server import descriptors
 from idem.outbox.http_server.connections import KEEP_ALIVE, Connection, Connections
 from idem.outbox.http_server.framing import LARGEST_HEAD
@@ -27,6 +28,9 @@ BACKLOG: Final = 4096
 GRACE: Final = 40
 """Seconds for which running requests may go on after the end of listening. Those that wait are answered before it."""
 
+DATE: Final = 1.0
+"""Seconds for which the date in the answers stays."""
+
 # It has its own lines for every start, stop and bad request; idem's events say what a person needs.
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
@@ -35,6 +39,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, listening: socket.socket, connections: Connections) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self._leaving = asyncio.Event()
         self._listening = listening
         self._connections = connections
         self._accepting: asyncio.Task[None] | None = None
@@ -53,6 +58,17 @@ class _Server(uvicorn.Server):
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
         await super().shutdown([self._listening])
+
+    async def main_loop(self) -> None:
+        # Its own looks ten times a second whether it is to end. What is left to do is the date in each answer.
+        while not self.should_exit:
+            await self.on_tick(0)
+            await wait(self._leaving, DATE)
+
+    def leave(self) -> None:
+        """End: take no more connections, and finish the requests that run."""
+        self.should_exit = True
+        self._leaving.set()
 
     def _connection(self) -> Connection:
         return Connection(
@@ -146,6 +162,6 @@ async def serve_on(
     finally:
         up.cancel()
         stopped.cancel()
-        server.should_exit = True
+        server.leave()
         await running
         listening.close()

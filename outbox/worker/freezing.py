@@ -35,6 +35,7 @@ from idem.outbox.settle.gate import UNSTORABLE, write
 from idem.outbox.settle.skipping import skipped
 from idem.outbox.values import storable
 from idem.outbox.worker import missing_steps
+from idem.outbox.worker.idle_poll import IdlePoll
 from idem.outbox.worker.rendering import Frozen, Made, Skipped, Unapproved, render
 from idem.outbox.worker.unfrozen import Source, Unfrozen, pick, waits
 
@@ -87,15 +88,21 @@ class Freezer:
             for c in o.calls
         ]
 
-    async def run(self, stop: asyncio.Event, woken: asyncio.Event, due: PassTime, rendered: Callable[[], None]) -> None:
-        """Render until `stop`, whenever the pass `due` is or when `woken`.
+    async def run(
+        self, stop: asyncio.Event, woken: asyncio.Event, due: PassTime, rendered: Callable[[], None], idle: IdlePoll
+    ) -> None:
+        """Render until `stop`, when `woken` and whenever the poll of the worker finds something for the pass `due`.
 
         `rendered` is called when rows may be sent.
         """
+        idle.render(self._sources)
+        polls = False
 
         async def step() -> None:
+            nonlocal polls
             woken.clear()
-            found, written, begun = await self._batch()
+            goes, polls = not polls or self._missing_due or await idle.finds_unfrozen(), False
+            found, written, begun = await self._batch() if goes else (0, 0, False)
             self._retry.over()
             due.made()
             if written:
@@ -104,7 +111,8 @@ class Freezer:
                 return
             events = [asyncio.ensure_future(event.wait()) for event in (stop, woken)]
             awaited: list[asyncio.Future[Any]] = [e.ended for e in self._late.values() if not e.ended.done()]
-            await asyncio.wait([*events, *awaited], timeout=due.every, return_when=asyncio.FIRST_COMPLETED)
+            came, _ = await asyncio.wait([*events, *awaited], timeout=idle.wait(), return_when=asyncio.FIRST_COMPLETED)
+            polls = not came
             for waiting in events:
                 waiting.cancel()
 
@@ -120,10 +128,14 @@ class Freezer:
             if not (begun or _goes_on(found, written)):
                 return done
 
+    @property
+    def _missing_due(self) -> bool:
+        return self._missing_held + MISSING_EVERY <= time.monotonic()
+
     async def _batch(self) -> tuple[int, int, bool]:
         """How many rows were found, and written, and whether a step may have begun in place of a skipped one."""
         sources = [source for source in self._sources if self._running[source.call] < THREADS]
-        missing_due = self._missing_held + MISSING_EVERY <= time.monotonic()
+        missing_due = self._missing_due
         if not sources and not missing_due:
             return 0, 0, False
         # The result for a row that was cancelled meanwhile is never used.

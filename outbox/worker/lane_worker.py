@@ -32,6 +32,7 @@ from idem.outbox.worker import claim as claims
 from idem.outbox.worker.account_check import AccountWatch
 from idem.outbox.worker.claim import Claim
 from idem.outbox.worker.claim_gate import ClaimGate, ClaimPlan
+from idem.outbox.worker.idle_poll import IdlePoll
 from idem.outbox.worker.in_flight import InFlight
 from idem.outbox.worker.lost_claims import recover_lost_claim
 from idem.outbox.worker.probe import Probe
@@ -56,6 +57,7 @@ class WorkerContext:
     life: Life
     settings: WorkerSettings
     marks: StartMarks
+    idle: IdlePoll
 
 
 class LaneWorker:
@@ -77,7 +79,8 @@ class LaneWorker:
         lane_of = f"{name.provider}/{name.account}"
         self._retry = RetryLoop(f"worker {lane_of}", doing=f"claiming for {lane_of}")
         settled = context.settler.subscribe(name.provider, name.account)
-        self._gate = ClaimGate(lane, name, context.settings, self.account.opened, settled)
+        self._gate = ClaimGate(lane, name, context.settings, self.account.opened, settled, context.idle.wait)
+        context.idle.add(name, self._gate.tenants.position)
 
     async def run(self, stop: asyncio.Event, woken: asyncio.Event) -> None:
         """Claim and start calls until `stop`. `woken` is set by each hint."""
@@ -87,15 +90,22 @@ class LaneWorker:
             await self._retry.attempt(partial(self._step, stop, woken, claiming), stop)
 
     async def _step(self, stop: asyncio.Event, woken: asyncio.Event, claiming: PassTime) -> None:
-        plan = self._gate.plan(len(self._tasks) + len(self._marking))
+        plan = self._gate.plan(len(self._tasks) + len(self._marking), woken)
         if plan.open and self._probe.is_due:
             await self._probe.ask(lease=self._context.settings.lease)
             claiming.made()
             return
-        rows = await self._claim(plan) if plan.due else []
+        rows = await self._claim(plan) if plan.due and await self._finds(plan) else []
         claiming.made()
         self._start(rows)
         await self._gate.wait(plan, len(rows), stop, woken)
+
+    async def _finds(self, plan: ClaimPlan) -> bool:
+        if not plan.polls:
+            return True
+        found = await self._context.idle.finds(self.name)
+        self._retry.over()
+        return found
 
     async def once(self) -> int:
         """Claim what is due now and make the calls; how many."""

@@ -49,6 +49,8 @@ class QueuePosition:
     def __init__(self) -> None:
         self._begin = HEAD
         self._whole_due = 0.0
+        self.claims = 0
+        """Claims whose result is in it."""
         self._pace = Pace(WHOLE)
 
     def begin(self, now: float) -> tuple[datetime, UUID]:
@@ -60,6 +62,7 @@ class QueuePosition:
     ) -> None:
         """A claim that began there took these records at the database's moment `at`. `full`: as many as it could take,
         so that more may wait behind them. `took`: seconds."""
+        self.claims += 1
         if begin == HEAD:
             self._whole_due = now + self._pace.after(took)
         if not full:

@@ -58,10 +58,11 @@ SELECT EXISTS (
 
 async def waits(connection: AsyncConnection[Any], sources: Sequence[Source]) -> bool:
     """Whether there may be anything to render: asked without a transaction, because mostly there is nothing."""
-    return await is_true(connection, WAITS, _columns(sources))
+    return await is_true(connection, WAITS, source_columns(sources))
 
 
-def _columns(sources: Sequence[Source]) -> dict[str, list[str]]:
+def source_columns(sources: Sequence[Source]) -> dict[str, list[str]]:
+    """The parameters of these sources."""
     return {
         "calls": [source.call for source in sources],
         "providers": [source.provider for source in sources],
@@ -111,7 +112,7 @@ async def pick(
     """
     cursor = records(connection)
     given = {"environment": catalogue.environment, "after": after, "turns": WIDTH, "limit": limit}
-    await cursor.execute(PICK, {**_columns(sources), **given}, prepare=True)
+    await cursor.execute(PICK, {**source_columns(sources), **given}, prepare=True)
     found = await cursor.fetchall()
     params = {record.id: record.params for record in found if record.id is not None}
     rows = [found.row for found in await read_locked(connection, list(params))]

@@ -14,6 +14,7 @@ from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.daemon import fleet
 from idem.outbox.daemon.daemon import Life
 from idem.outbox.daemon.listener import Listener
+from idem.outbox.database.channel import lane_of
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_scopes import lane_scopes
@@ -22,6 +23,7 @@ from idem.outbox.settle.answer_rendering import Renderer
 from idem.outbox.settle.settler import Settler
 from idem.outbox.values import clock
 from idem.outbox.worker.freezing import Freezer
+from idem.outbox.worker.idle_poll import IdlePoll
 from idem.outbox.worker.lane_worker import LaneWorker, WorkerContext
 from idem.outbox.worker.start_marks import StartMarks
 
@@ -57,9 +59,12 @@ class Worker:
         self.settler = Settler(database, batch=self.settings.batch, flush=self.settings.flush)
         self.life.tokens = self.settler.held.tokens
         self._renderer = Renderer()
+        self._idle = IdlePoll(database, self.settings.poll)
         self._freezer = Freezer(database, catalogue)
         self._local_steps = _local_steps(database, catalogue)
-        context = WorkerContext(database, self.settler, self._renderer, self.life, self.settings, StartMarks(database))
+        context = WorkerContext(
+            database, self.settler, self._renderer, self.life, self.settings, StartMarks(database), self._idle
+        )
         self.lanes = []
         for (provider, account), (lane_name, terms) in lane_scopes(catalogue).items():
             known = catalogue.providers[provider]
@@ -93,7 +98,7 @@ class Worker:
             else self._handlers.run(stop, self.life.passes, self.settler.settled)
         )
         checking = [asyncio.create_task(lane.account.run(stop)) for lane in self.lanes]
-        woken = [listener.subscribe() for _ in self.lanes]
+        woken = [listener.subscribe(lane_of(each.name.provider, each.name.account)) for each in self.lanes]
 
         # What settles a step of a flow begins the next one.
         unfrozen, local = listener.subscribe(), listener.subscribe()
@@ -109,7 +114,7 @@ class Worker:
             self.settler.settled.set()
 
         due = self.life.passes.expect("freezing", self.settings.poll)
-        freezing = self._freezer.run(stop, unfrozen, due, rendered)
+        freezing = self._freezer.run(stop, unfrozen, due, rendered, self._idle)
         running = asyncio.create_task(self._run_local_steps(stop, local, begun))
         await asyncio.gather(freezing, *(lane.run(stop, event) for lane, event in zip(self.lanes, woken, strict=True)))
         self.life.passes.end()

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from idem.application import driver_cursor
-from idem.application.connections import SQLAlchemyAdapter
+from idem.application.sqlalchemy_connections import SQLAlchemyAdapter
 from idem.decisions import Accepted
 from idem.errors import StoreUnavailable
 

@@ -48,7 +48,7 @@ async def test_a_hint_before_the_commit_finds_nothing_and_breaks_nothing(spine: 
 
 
 @pytest.mark.parametrize("size", [20_000, 900_000])
-def test_a_notification_carries_no_payload_however_large_the_request(spine: Spine, size: int) -> None:
+def test_a_notification_stays_small_however_large_the_request(spine: Spine, size: int) -> None:
     """IB-060: a notification holds 8,000 bytes at the most."""
     with psycopg.connect(spine.url, autocommit=True) as listening:
         listening.execute("LISTEN idem_outbox")

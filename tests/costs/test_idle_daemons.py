@@ -12,13 +12,19 @@ from typing import Any
 import pytest
 from fix_database import connected
 from fix_desk import Desk
+from fix_serving import served
 from fix_spine import Spine
 from fix_waiting import running, until
+from starlette.applications import Starlette
 
-from idem.outbox.config.settings import ReconcilerSettings, SweeperSettings
+from idem.outbox.config.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
 from idem.outbox.database.bounded import BoundedConnection
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.lane_scopes import lane_scopes
+from idem.outbox.http_server import serving
+from idem.outbox.worker.idle_poll import IdlePoll
+from idem.outbox.worker.worker import Worker
 from idem.reconciler import daemon as reconciling
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper import daemon as sweeping
@@ -36,7 +42,7 @@ class Sent:
     Everything counts: statements, BEGIN, and the question of a pool whether a session lives.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType | type, name: str) -> None:
         self.at_polls: list[int] = []
         self._now = 0
         wait, poll = BoundedConnection.wait, getattr(module, name)
@@ -70,17 +76,40 @@ def reconciler(database: Database, known: Catalogue) -> Reconciler:
     return Reconciler(database, known, ReconcilerSettings(interval=INTERVAL), slots=2, margin=1)
 
 
+def worker(database: Database, known: Catalogue) -> Worker:
+    return Worker(database, known, WorkerSettings(poll=INTERVAL, slots=2, margin=1))
+
+
 @pytest.mark.parametrize(
-    ("module", "name", "daemon"), [(sweeping, "due_passes", sweeper), (reconciling, "due_work", reconciler)]
+    ("module", "name", "daemon"),
+    [(IdlePoll, "_ask", worker), (sweeping, "due_passes", sweeper), (reconciling, "due_work", reconciler)],
 )
 async def test_an_idle_daemon_asks_once_for_all_its_passes(
-    spine: Spine, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str,
+    spine: Spine, monkeypatch: pytest.MonkeyPatch, module: ModuleType | type, name: str,
     daemon: Callable[[Database, Catalogue], Any],
 ) -> None:  # fmt: skip
     sent = Sent(monkeypatch, module, name)
+    assert len(lane_scopes(spine.catalogue)) > 1
     async with connected(spine.url, size=2) as database, running(daemon(database, spine.catalogue)):
         await until(lambda: sent.enough)
     assert POLLS <= sent.number <= POLLS + BESIDE
+
+
+@pytest.mark.wire
+async def test_an_api_without_requests_wakes_up_for_the_date_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn looks ten times a second whether it is to end; here that is told."""
+    ticks: list[int] = []
+    tick = serving._Server.on_tick
+
+    async def counted(server: serving._Server, counter: int) -> bool:
+        ticks.append(counter)
+        return await tick(server, counter)
+
+    monkeypatch.setattr(serving._Server, "on_tick", counted)
+    monkeypatch.setattr(serving, "DATE", 3600)
+    async with served(Starlette()):
+        await asyncio.sleep(0.5)
+    assert len(ticks) == 1
 
 
 MODULES = """

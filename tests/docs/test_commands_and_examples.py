@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from idem.cli.main import app as main
+from idem.cli.commands import app
 from idem.outbox.config import load
 from idem.outbox.domain.contract import Response
 from idem.outbox.providers.http import HttpProvider
 from idem.outcomes import Pending
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = get_command(main)
+COMMANDS = get_command(app())
 
 
 def unknown_options(file: Path) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 import typer.main
 from fix_source import texts
 
-from idem.cli.main import app
+from idem.cli.commands import app
 from idem.outbox.config.loading import explain
 from idem.reconciler.webhooks.applying import EventFate
 
@@ -92,7 +92,7 @@ def test_the_design_has_every_command() -> None:
     for line in re.findall(r"`idem( [^`]+)`(?! \(planned)", section):
         words = re.match(r"(?: [a-z|]+)+", line)[0].split()  # type: ignore[index]
         listed |= {f" {' '.join(each)}" for each in product(*(word.split("|") for word in words))}
-    assert listed == set(paths(typer.main.get_command(app)))
+    assert listed == set(paths(typer.main.get_command(app())))
 
 
 RIDDLES = re.compile(

@@ -18,7 +18,7 @@ import yaml
 from fix_waiting import until
 from group.conftest import command
 
-from idem.cli.main import app
+from idem.cli.commands import app
 from idem.outbox.config import source
 from idem.outbox.config.settings import InstallationSettings
 from idem.outbox.http_server.serving import GRACE
@@ -75,7 +75,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("where", "arguments"), list(commands()))
 def test_every_command_and_option_exists(where: str, arguments: list[str]) -> None:
-    command, left = typer.main.get_command(app), list(arguments)
+    command, left = typer.main.get_command(app()), list(arguments)
     while commands := getattr(command, "commands", None):
         command = commands[left.pop(0)]
     assert not command.make_context(command.name, left).args

@@ -14,6 +14,7 @@ from idem.outbox.daemon.pass_times import PassTimes
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.worker import freezing
 from idem.outbox.worker.freezing import Freezer
+from idem.outbox.worker.idle_poll import IdlePoll
 
 MANY = {"amount": 1, "items": [10] * 2000}
 """More characters than `freezing.LIGHT`."""
@@ -98,8 +99,9 @@ async def test_a_result_that_is_late_is_taken_at_once(spine: Spine, application:
     checks.last_until = free.is_set
     freezer = Freezer(spine.database, spine.catalogue, time_limit=0.2)
     intents = [application.accepted(f"k{n}", MANY) for n in range(3)]
+    idle = IdlePoll(spine.database, 3600)
     running = asyncio.create_task(
-        freezer.run(stop, asyncio.Event(), PassTimes("worker").expect("freezing", 3600), lambda: None)
+        freezer.run(stop, asyncio.Event(), PassTimes("worker").expect("freezing", 3600), lambda: None, idle)
     )
     try:
         await asyncio.sleep(1)

@@ -174,6 +174,10 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     ]
     by_name: dict[str, Values] = {
         "claim.CLAIM": {**LANE, **HOLD, "concurrency": 2000},
+        "due_retention.DUE_RETENTION": dict.fromkeys(("bodies", "events", "answers", "daemons", "usage"), 86400.0),
+        "idle_poll.DUE_ROWS": {"calls": ["pay"], "providers": ["p0"], "accounts": ["a0"],
+                               "origins": ["https://bank.test"], "lane_providers": ["p0"], "lane_accounts": ["a0"],
+                               "from_times": [LONG_AGO], "from_ids": [UUID(int=0)]},
         "due_passes.DUE_PASSES": {}, "due_work.DUE_WORK": {"providers": ["p0"], "accounts": ["a0"]},
         "claim.CLAIM_NEXT": {**LANE, **HOLD, "concurrency": 2000, "from_time": LONG_AGO, "from_id": UUID(int=0)},
         "commonest.COMPLETE_SUCCEEDED": succeeded(claimed),

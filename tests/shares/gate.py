@@ -11,9 +11,11 @@ from uuid import uuid4
 import pytest
 from fix_accept import Acceptor
 from fix_spine import Spine
+from fix_sql import query
 from sending.box import OPERATION, idem_of
 
 from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.database.channel import CHANNEL
 from idem.outbox.database.pool import Database
 from idem.outbox.values import clock
 from idem.outbox.worker.worker import Worker
@@ -74,6 +76,8 @@ class Gate:
             for _ in range(rows):
                 amount = BULK if tenant == "bulk" else 1
                 spine.accept(uuid4().hex, amount, operation=OPERATION, tenant=tenant)
+            # As the library does after the commit: no poll comes in time.
+            query(self._url, "SELECT pg_notify(%s, '')", (CHANNEL,))
 
         try:
             yield accept

@@ -9,12 +9,12 @@ import pytest
 from schema.explained import nodes
 
 from idem.outbox.settle import change_pages, expired_leases
-from idem.sweeper import abandoned, due_passes, expired_keys, history, records, too_old, unasked
+from idem.sweeper import abandoned, due_passes, due_retention, expired_keys, history, records, too_old, unasked
 
 N = 100_000
 SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
 OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events", "handler_work")
-PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "ABANDONED", "DUE_PASSES")
+PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "ABANDONED", "DUE_PASSES", "DUE_RETENTION")
 STATEMENTS = {
     name: getattr(module, name)
     for module in (
@@ -26,6 +26,7 @@ STATEMENTS = {
         history,
         abandoned,
         due_passes,
+        due_retention,
         records,
     )
     for name, value in vars(module).items()
@@ -35,11 +36,13 @@ VALUES = {
     "at": "'2020-01-01'", "row": "gen_random_uuid()", "batch": "500", "ids": "ARRAY[gen_random_uuid()]",
     "intents": "ARRAY[gen_random_uuid()]", "ttl": "60", "after": "gen_random_uuid()", "age": "86400",
     "unasked": "86400", "stated": "'{}'", "intent": "gen_random_uuid()", "busy": "ARRAY['t']", "handler": "'h'",
+    **dict.fromkeys(("bodies", "events", "answers", "daemons", "usage"), "86400"),
 }  # fmt: skip
 TYPES = {
     "at": "timestamptz", "row": "uuid", "batch": "bigint", "ids": "uuid[]", "intents": "uuid[]",
     "ttl": "float8", "after": "uuid", "age": "float8", "unasked": "float8", "intent": "uuid", "busy": "text[]",
     "handler": "text", "stated": "text",
+    **dict.fromkeys(("bodies", "events", "answers", "daemons", "usage"), "float8"),
 }  # fmt: skip
 
 

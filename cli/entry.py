@@ -8,6 +8,7 @@ from idem.cli.base.failures import USAGE
 
 PACKAGES: Final = (
     "alembic",
+    "apscheduler",
     "certifi",
     "cryptography",
     "h11",

@@ -7,6 +7,7 @@ import asyncio
 import os
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -30,6 +31,11 @@ class Order:
     warm: int
     prefix: str
     interval: float | None = None
+
+
+def driver() -> str:
+    """The client's driver: asyncpg where it is installed, because its applications take the cheaper one too."""
+    return "asyncpg" if find_spec("asyncpg") else "psycopg"
 
 
 async def accept(connection: AsyncConnection, name: str, key: str, number: int) -> str:
@@ -83,9 +89,10 @@ async def all_lanes(engine: AsyncEngine, order: Order) -> dict[str, float]:
 async def run(asked: dict[str, Any]) -> None:
     """Do what was ordered."""
     order = Order(**asked)
-    url = os.environ["IDEM_DATABASE_URL"].replace("postgresql://", "postgresql+psycopg://", 1)
+    url = os.environ["IDEM_DATABASE_URL"].replace("postgresql://", f"postgresql+{driver()}://", 1)
     named = {"application_name": "idem bench client"}
-    engine = create_async_engine(url, pool_size=order.connections, max_overflow=0, connect_args=named)
+    arguments = {"server_settings": named} if driver() == "asyncpg" else named
+    engine = create_async_engine(url, pool_size=order.connections, max_overflow=0, connect_args=arguments)
     try:
         if order.interval is None:
             job.done(**await all_lanes(engine, order))

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from idem.cli.bench import database
+from idem.cli.bench.accepting import driver
 from idem.cli.bench.display import BenchSteps
 from idem.cli.bench.measured import Cost, Latency, median, median_latency
 from idem.cli.bench.settings import BenchPart, BenchSettings
@@ -104,6 +105,7 @@ def about(url: str) -> dict[str, str]:
         "idem": version("idem-outbox"),
         "python": platform.python_version(),
         "psycopg": version("psycopg"),
+        "client": f"{driver()} {version(driver())}",
         "cores": str(os.cpu_count()),
         **dict(zip(("postgresql", "fsync", "synchronous_commit", "shared_buffers", "wal_level"), row, strict=True)),
     }

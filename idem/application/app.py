@@ -29,7 +29,7 @@ from idem.outbox.values.suggestions import nearest
 if TYPE_CHECKING:
     from idem.application.audit import Unprotected
     from idem.application.background import ApplicationLoop
-    from idem.outbox.database.notify import Hint
+    from idem.outbox.database.notify import CommitHint
     from idem.outbox.handlers.handler import Begin, Handler, Hears
 
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
@@ -188,7 +188,7 @@ class Idem(Configured):
         """The installation's secret, read once for each database."""
         return self._databases.secret(adapter, self._found.providers.values())
 
-    def hint(self, adapter: ConnectionAdapter, lane: str) -> Hint | None:
+    def hint(self, adapter: ConnectionAdapter, lane: str) -> CommitHint | None:
         """What hints the workers of a lane that something is due, on a connection of idem's own. A lost hint costs a
         poll."""
         return self._databases.hint(adapter, self._configured_address, lane)

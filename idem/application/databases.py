@@ -12,7 +12,7 @@ from idem.application.connections import ConnectionAdapter
 from idem.outbox.database import preconditions
 from idem.outbox.database.address import Address
 from idem.outbox.database.installation import NOT_INSTALLED, SECRET, check_deployment_tags
-from idem.outbox.database.notify import Hint, Nudge
+from idem.outbox.database.notify import CommitHint, Nudge
 from idem.outbox.domain.provider import Provider
 from idem.outbox.values.errors import StoreUnavailable
 
@@ -49,12 +49,12 @@ class Databases:
             self._engines[database] = secret
         return secret
 
-    def hint(self, adapter: ConnectionAdapter, configured: Address | None, lane: str) -> Hint | None:
+    def hint(self, adapter: ConnectionAdapter, configured: Address | None, lane: str) -> CommitHint | None:
         """What hints the workers of a lane of this database, by this transaction; None: its address is not known.
         `configured`: the one that idem's own settings name."""
         database = adapter.database
         nudge = self._nudge(None if isinstance(database, str) else database, configured)
-        return None if nudge is None else Hint(nudge, lane, adapter.ended)
+        return None if nudge is None else CommitHint(nudge, lane, adapter.ended)
 
     def _nudge(self, engine: Engine | None, configured: Address | None) -> Nudge | None:
         # A process that was forked has the object, but not its thread.

@@ -39,7 +39,7 @@ class InTask:
         running = _Running(task, ends, account)
         self._running.add(running)
         if ends < self._next:
-            self._look_at(ends)
+            self._end_at(ends)
         try:
             return await function(*arguments)
         except asyncio.CancelledError:
@@ -55,13 +55,13 @@ class InTask:
             if task.cancelling():
                 await _settled(task, late=running.late)
 
-    def _look_at(self, ends: float) -> None:
+    def _end_at(self, ends: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._next = ends
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, ends - clock.boottime()), self._look)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, ends - clock.boottime()), self._end_late)
 
-    def _look(self) -> None:
+    def _end_late(self) -> None:
         self._timer, self._next, now = None, math.inf, clock.boottime()
         for running in [each for each in self._running if each.ends <= now]:
             if not running.late:
@@ -71,7 +71,7 @@ class InTask:
                 running.overran, running.ends = True, math.inf
                 telemetry.overran(self._provider, running.account)
         if (ends := min((each.ends for each in self._running), default=math.inf)) < math.inf:
-            self._look_at(ends)
+            self._end_at(ends)
 
 
 async def _settled(task: asyncio.Task[Any], *, late: bool) -> None:

@@ -120,7 +120,7 @@ class Nudge:
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class CommitHint:
     """Wakes the workers of a lane, by a transaction that has work for them. Those of one lane are equal, so that a
     transaction with many of them keeps one."""
 

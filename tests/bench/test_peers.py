@@ -20,7 +20,8 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(**more: Any) -> dict[str, Any]:
     about = dict.fromkeys(
-        ("idem", "python", "psycopg", "cores", "postgresql", "fsync", "synchronous_commit", "shared_buffers"), "x"
+        ("idem", "python", "psycopg", "client", "cores", "postgresql", "fsync", "synchronous_commit", "shared_buffers"),
+        "x",
     )
     ours = {"drain.rate": 1000.0, "drain.cpu": 100.0, "drain.postgresql": 50.0, "drain.wal": 4000.0}
     return {

@@ -81,7 +81,9 @@ def text(found: Mapping[str, Any]) -> str:
         before=f"{before:.1f}",
         busy=BUSY if before > QUIET else "",
         after=f"{after:.1f}",
-        versions=", ".join([f"idem {about['idem']}", f"psycopg {about['psycopg']}", *versions]),
+        versions=", ".join(
+            [f"idem {about['idem']}", f"psycopg {about['psycopg']}", f"accept over {about['client']}", *versions]
+        ),
         latency=_latency(medians),
         guarantees=_guarantees(found["versions"], missing),
         **works,

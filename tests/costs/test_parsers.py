@@ -206,6 +206,7 @@ def test_a_way_to_count_steps_tells_the_square() -> None:
 
 PARSES = {
     "outbox/values/canonical.py": "a client's body",
+    "outbox/database/jsonb.py": "what the database holds",
     "outbox/providers/response.py": "a provider's answer, an event",
     "outbox/providers/batches.py": "a batch",
     "outbox/accept/prepare.py": "params that were read and written just before",

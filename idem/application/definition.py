@@ -20,7 +20,7 @@ from idem.outbox.domain.outcomes import Pending
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers import local
 from idem.outbox.providers.send import METHOD, SendProvider
-from idem.outbox.values import durations, json_pointer
+from idem.outbox.values import durations, json_pointer, storable
 from idem.outbox.values.errors import ConfigError, ParamsInvalid, Unrenderable
 
 Answering: TypeAlias = Callable[[FinalOutcome], Answer] | Callable[[FinalOutcome, str], Answer]
@@ -164,7 +164,8 @@ class Definition:
         if self.label is None:
             return None
         try:
-            return self.label(self.read(params))
+            made = self.label(self.read(params))
+            return None if made is None else storable.text(made)
         except Exception:  # a label is for people; the effect does not depend on it
             return None
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection, Engine, TextClause, event, text
+from sqlalchemy import Connection, Engine, RootTransaction, TextClause, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
@@ -55,6 +55,7 @@ class SQLAlchemyAdapter:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._transaction = connection.get_transaction()
+        self.ended = _end_of(self._transaction)
 
     @property
     def database(self) -> Engine:
@@ -76,9 +77,6 @@ class SQLAlchemyAdapter:
         # In autocommit SQLAlchemy counts a transaction, and the database has none.
         return not getattr(self.connection.connection.dbapi_connection, "autocommit", False)
 
-    def ended(self) -> bool:
-        return self._transaction is None or not self._transaction.is_active
-
     def after_commit(self, what: Callable[[], None]) -> None:
         wanted = _after_commit.get(self.connection)
         if wanted is None:
@@ -88,6 +86,18 @@ class SQLAlchemyAdapter:
         # One that is equal may be of a transaction that was rolled back.
         wanted.discard(what)
         wanted.add(what)
+
+
+def _end_of(transaction: RootTransaction | None) -> Callable[[], bool]:
+    # A hint that was never sent, because of a ROLLBACK, must keep no connection alive.
+    seen = None if transaction is None else ref(transaction)
+
+    def ended() -> bool:
+        """Whether the transaction in which this object was made is over."""
+        at = None if seen is None else seen()
+        return at is None or not at.is_active
+
+    return ended
 
 
 _after_commit: Final[WeakKeyDictionary[Connection, set[Callable[[], None]]]] = WeakKeyDictionary()

@@ -172,9 +172,9 @@ CREATE TRIGGER requests_are_written_once BEFORE UPDATE ON idem.requests FOR EACH
 -- A role writes the request of a row that is rendered now. The primary key keeps what is frozen already.
 CREATE FUNCTION idem.refuse_other_request() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Who may put a trigger on the table may do without this one: the owner, and its functions. It is asked without a query
-    -- of the catalogue, because each accept asks.
-    IF has_table_privilege(TG_RELID, 'TRIGGER')
+    -- The owner, and its functions: nobody else can grant its rights, unless the owner has said so. It is asked without a
+    -- query of the catalogue, because each accept asks.
+    IF has_table_privilege(TG_RELID, 'TRIGGER WITH GRANT OPTION')
        OR EXISTS (
            SELECT FROM idem.outbox o
             WHERE o.id = NEW.outbox_id

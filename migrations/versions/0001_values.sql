@@ -1,20 +1,13 @@
 -- Ids and moments. Times are timestamptz by the database's clock: statement_timestamp() for leases, due times and guards,
 -- now() for created_at.
 
--- RFC 9562: 48 bits of Unix milliseconds, then version 7 and the variant over random bits; PostgreSQL 18 has it. It is a
--- column's default, so it runs in sessions with any search_path: its names are looked up here, once, and not in each
--- session.
-DO $$
-BEGIN
-    IF current_setting('server_version_num')::integer >= 180000 THEN
-        CREATE FUNCTION idem.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE RETURN uuidv7();
-    ELSE
-        CREATE FUNCTION idem.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
-            RETURN encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
-                       PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
-                       FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid;
-    END IF;
-END $$;
+-- RFC 9562: 48 bits of Unix milliseconds, then version 7 and the variant over random bits. It is a column's default, so
+-- it runs in sessions with any search_path: its names are looked up here, once, and not in each session. PostgreSQL's own
+-- uuidv7() never goes back with the clock: after a clock that was ahead, a session's ids stay ahead until it ends.
+CREATE FUNCTION idem.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
+    RETURN encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+               PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+               FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid;
 
 -- The first id that idem.uuid7 can make at a moment: "made since" is a range of ids.
 CREATE FUNCTION idem.first_uuid7(at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE

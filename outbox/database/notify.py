@@ -24,7 +24,7 @@ BUSY: Final = 4
 MANY: Final = 3
 """Commits in one interval from which on the next hint waits longer."""
 GLANCE: Final = 0.0003
-"""Seconds between two looks whether a commit is over."""
+"""Seconds between the first two times that it asks whether a commit is over; each pause is twice the last one."""
 PATIENCE = 5.0
 """Seconds for one connection or one hint, and for which a commit is waited for."""
 
@@ -109,9 +109,10 @@ class Nudge:
 
     def _follow(self, sender: "_Sender", under_way: list[_Wake]) -> list[_Wake]:
         """Hint again when these are over, for one interval; those that are not."""
-        ends = time.monotonic() + self._interval
+        ends, pause = time.monotonic() + self._interval, GLANCE
         while under_way and time.monotonic() < ends and not self._closed:
-            time.sleep(GLANCE)
+            time.sleep(pause)
+            pause *= 2
             over = [wake for wake in under_way if wake.is_over]
             under_way = [wake for wake in under_way if wake not in over]
             sender.hint_at(over)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+import psycopg
 from psycopg.adapt import Transformer
 from psycopg.errors import InvalidSqlStatementName, error_from_result
 from psycopg.pq import ExecStatus, Format
@@ -87,7 +88,11 @@ def _written(value: Any) -> bytes | None:
         return value
     if type(value) is bool:
         return b"t" if value else b"f"
-    return str(value).encode()
+    text = str(value).encode()
+    if b"\0" in text:
+        # libpq would end the text there.
+        raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    return text
 
 
 async def _answer(connection: BoundedConnection, send: Callable[[], None]) -> PGresult:

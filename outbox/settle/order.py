@@ -23,7 +23,7 @@ from idem.outbox.settle.doubted_rows import O_IS_LISTED
 PROMOTION = "promoted"
 """The kind of the evidence of a row that was waiting and may be sent now."""
 
-# Evidence is about an intent, and its foreign key would wait for who holds that.
+# Who has locked the intent decides about it now: its row is left for the next pass.
 _FREE = "(SELECT n.id FROM idem.intents n WHERE n.id = o.intent_id FOR KEY SHARE SKIP LOCKED) IS NOT NULL"
 
 # For the rows of `woken`: locked, and not blocked. What was never rendered, or is to be rendered under a new key, is

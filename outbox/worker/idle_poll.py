@@ -18,6 +18,12 @@ from idem.outbox.worker.queue_position import QueuePosition
 from idem.outbox.worker.unfrozen import WAITS, Source, source_columns
 
 UNFROZEN: Final = "unfrozen"
+PATIENCE: Final = 0.2
+"""Seconds after which a lane claims for itself, because the common poll has not answered."""
+SLOW: Final = 0.1
+ALONE: Final = 30.0
+"""Seconds for which each lane claims for itself after a poll that took `SLOW`: each has a pace of its own, so that one
+with millions of dead entries slows down none but itself."""
 
 # Each part goes by the index that its claim goes by, from the same place on and in its order: one row is read, of those
 # that no claim can take too.
@@ -47,6 +53,8 @@ class IdlePoll:
         self._sources: list[Source] = []
         self._asking: asyncio.Task[frozenset[str]] | None = None
         self._fresh_until = 0.0
+        self._late: asyncio.Task[frozenset[str]] | None = None
+        self._alone_until = 0.0
 
     def add(self, lane: LaneScope, position: QueuePosition) -> None:
         """Ask for this lane too. An answer that finds nothing moves its position, as an empty claim does."""
@@ -72,14 +80,20 @@ class IdlePoll:
 
     async def _finds(self, what: str) -> bool:
         now = clock.boottime()
-        if self._asking is None or (self._asking.done() and now >= self._fresh_until):
+        if now < self._alone_until and (self._asking is None or self._asking.done()):
+            return True
+        if self._asking is None or (self._asking.done() and (now >= self._fresh_until or _failed(self._asking))):
             self._fresh_until = now + self._interval / 2
             self._asking = asyncio.create_task(self._ask())
-            self._asking.add_done_callback(_seen)
+            self._asking.add_done_callback(_failed)
         asking = self._asking
-        await asyncio.wait({asking}, timeout=self._interval)
-        # Where it takes long, or its line says nothing, each looks for itself: one connection must not stop all lanes.
-        return what in asking.result() if asking.done() else True
+        if asking is not self._late:
+            await asyncio.wait({asking}, timeout=PATIENCE)
+        if asking.done():
+            return what in asking.result()
+        # Its line says nothing: one connection must not stop all lanes.
+        self._late = asking
+        return True
 
     async def _ask(self) -> frozenset[str]:
         async with self._database.connection() as connection:
@@ -98,18 +112,18 @@ class IdlePoll:
         }
         found = await (await cursor.execute(DUE_ROWS, asked, prepare=True)).fetchone()
         assert found is not None
-        took = clock.boottime() - now
+        if clock.boottime() - now >= SLOW and len(self._lanes) > 1:
+            self._alone_until = clock.boottime() + ALONE
         names = {UNFROZEN} if found.unfrozen else set()
         for number, ((lane, position), (begin, claims)) in enumerate(zip(self._lanes, begins, strict=True), 1):
             if number in found.lanes:
                 names.add(lane_of(lane.provider, lane.account))
             elif position.claims == claims:
                 # Else a claim has seen more than this, in a lane that is not idle.
-                position.claimed(begin, [], found.at, full=False, now=now, took=took)
+                position.claimed(begin, [], found.at, full=False, now=now, took=0)
         return frozenset(names)
 
 
-def _seen(asked: asyncio.Task[frozenset[str]]) -> None:
-    # An error is raised by who waits for the answer; nobody may any more.
-    if not asked.cancelled():
-        asked.exception()
+def _failed(asked: asyncio.Task[frozenset[str]]) -> bool:
+    # Asked of each task once it is done: who waits for the answer raises the error, and nobody may wait any more.
+    return asked.cancelled() or asked.exception() is not None

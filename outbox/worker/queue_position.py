@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-WHOLE: Final = 1.0
-"""Seconds between two claims from the head of the queue."""
+WHOLE: Final = 0.9
+"""Seconds between two claims from the head of the queue: a little less than the default of `worker.poll`, so that each
+poll of an idle worker begins there."""
 SHARE: Final = 20
 """A claim that takes long is made again only after so many times its duration: beside a snapshot that is held for
 minutes it reads a million dead entries, and would be most of the work."""

@@ -1,12 +1,14 @@
 """Accept on the driver's cursor below SQLAlchemy: errors, lost connections and misuse are SQLAlchemy's as before."""
 
 import asyncio
+import gc
 import sys
 from typing import Any
+from weakref import ref
 
 import pytest
 from accept.shop import Shop
-from fix_sql import async_engine_of, query
+from fix_sql import async_engine_of, engine_of, query
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
@@ -14,6 +16,7 @@ from idem.application import driver_cursor
 from idem.application.sqlalchemy_connections import SQLAlchemyAdapter
 from idem.decisions import Accepted
 from idem.errors import StoreUnavailable
+from idem.outbox.database.notify import CommitHint, Nudge
 
 BROKEN = "SELECT 1 / CAST(:number AS integer) AS broken"
 ENDS = "SELECT pg_terminate_backend(CAST(:pid AS integer)) AS ended"
@@ -34,6 +37,23 @@ def test_a_connection_that_nobody_listens_to_is_asked_by_its_driver(shop: Shop) 
 def test_a_connection_that_logs_its_statements_logs_these(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "sqlalchemy.engine.Engine"), shop.open() as connection:
         assert driver_cursor.form_of(connection) is None
+
+
+def test_a_hint_of_what_was_rolled_back_keeps_no_connection(shop: Shop) -> None:
+    nudge = Nudge(shop.url)
+    connection = engine_of(shop.url).connect()
+    connection.begin()
+    adapter = SQLAlchemyAdapter(connection)
+    hint = CommitHint(nudge, "lane", adapter.ended)
+    adapter.after_commit(hint)
+    assert not hint.ended()
+    connection.rollback()
+    assert hint.ended()
+    connection.close()
+    seen = ref(connection)
+    del connection, adapter
+    gc.collect()
+    assert seen() is None
 
 
 @DRIVERS

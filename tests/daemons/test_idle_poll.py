@@ -1,6 +1,7 @@
 """The poll of an idle worker for all its lanes: it finds what no hint has told, and holds up no lane."""
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,8 +13,8 @@ from fix_waiting import until
 
 from idem.outbox.domain.lane_scopes import LaneScope, lane_scopes
 from idem.outbox.values import clock
-from idem.outbox.worker.idle_poll import IdlePoll
-from idem.outbox.worker.queue_position import HEAD, OVERLAP, QueuePosition
+from idem.outbox.worker.idle_poll import SLOW, IdlePoll
+from idem.outbox.worker.queue_position import HEAD, OVERLAP, WHOLE, QueuePosition
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 
@@ -78,3 +79,44 @@ async def test_a_poll_without_an_answer_stops_no_lane(spine: Spine, monkeypatch:
         await asyncio.sleep(0.5)
         await asyncio.to_thread(spine.accepted, "k1")
         await until(lambda: settled(spine), seconds=10)
+
+
+async def test_a_slow_poll_leaves_each_lane_to_itself_and_its_pace(spine: Spine) -> None:
+    """One lane with millions of dead entries makes the common statement slow; the others are looked at as before."""
+    asked: list[object] = []
+
+    class Slow(QueuePosition):
+        def begin(self, now: float) -> tuple[Any, Any]:
+            asked.append(self)
+            time.sleep(SLOW)
+            return super().begin(now)
+
+    async with connected(spine.url, size=1) as database:
+        poll, quick = IdlePoll(database, 0.01), QueuePosition()
+        first, second = scopes(spine)[:2]
+        poll.add(first, Slow())
+        poll.add(second, quick)
+        assert not await poll.finds(first)
+        assert quick.begin(clock.boottime() + WHOLE) == HEAD
+        await asyncio.sleep(0.02)
+        assert await poll.finds(first) and await poll.finds(second)
+        assert len(asked) == 1
+
+
+async def test_a_poll_that_failed_is_asked_again(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [OSError("away")]
+    right = IdlePoll._asked
+
+    async def asked(poll: IdlePoll, connection: Any) -> frozenset[str]:
+        if failures:
+            raise failures.pop()
+        return await right(poll, connection)
+
+    monkeypatch.setattr(IdlePoll, "_asked", asked)
+    async with connected(spine.url, size=1) as database:
+        poll = IdlePoll(database, 30.0)
+        lane = scopes(spine)[0]
+        poll.add(lane, QueuePosition())
+        with pytest.raises(OSError, match="away"):
+            await poll.finds(lane)
+        assert not await poll.finds(lane)

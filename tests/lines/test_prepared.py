@@ -42,6 +42,13 @@ async def test_a_row_that_is_not_there_is_none(db_url: str) -> None:
         assert await nothing.row(line, {"yes": False}, LONG) is None
 
 
+async def test_a_text_with_nul_is_refused_and_not_cut(db_url: str) -> None:
+    async with await session.connect(db_url, name="test") as line:
+        with pytest.raises(psycopg.DataError, match="NUL"):
+            await ECHO.row(line, {**VALUES, "text": "abc\0def"}, LONG)
+        assert (await ECHO.row(line, VALUES, LONG)).whole == 7
+
+
 async def test_what_was_taken_back_is_prepared_again(db_url: str) -> None:
     async with await session.connect(db_url, name="test") as line:
         await ECHO.row(line, VALUES, LONG)

@@ -55,6 +55,17 @@ def test_no_other_request_is_frozen_for_a_call_under_way(rolled_back: Connection
         shapes.insert(rolled_back, "requests", body=OTHER["body"])
 
 
+def test_a_role_that_was_granted_everything_freezes_no_other_request(
+    rolled_back: Connection, pristine: Installed, daemon: str
+) -> None:
+    """The right to put a trigger on the table is among them, and is not the owner's."""
+    plant(rolled_back, **row_columns("claimed"))
+    rolled_back.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA idem TO {pristine.daemon}")
+    rolled_back.execute(daemon)
+    with pytest.raises(psycopg.errors.CheckViolation, match="refuses this INSERT of requests"):
+        shapes.insert(rolled_back, "requests", generation=2, body=OTHER["body"])
+
+
 def test_the_next_generation_is_made_in_order(rolled_back: Connection, daemon: str) -> None:
     plant(rolled_back, **row_columns("unfrozen"), key_burned=True, quiet_after=NOW)
     given = {**next_key(rolled_back), **OTHER}

@@ -175,7 +175,7 @@ async def test_a_page_of_the_sweeper_costs_the_same_for_one_and_for_a_hundred(
             with traced(connection) as trips:
                 assert len(await sweep_expired(connection, known, batch=100)) == size
                 counts.append(trips.since())
-    # Pick, BEGIN, lock, read, read the stored proofs, write (in a savepoint), COMMIT; the first prepares what it writes.
+    # Pick, BEGIN, lock, read, read the stored proofs, write (in a savepoint), COMMIT. The first prepares its write.
     first, *others = counts
     assert len(set(others)) == 1
     assert first <= others[0] + 1 <= 10

@@ -6,6 +6,7 @@ It reads one line of JSON (`Order`), prints `ready`, waits for the parent's line
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -60,12 +61,20 @@ async def lane(engine: AsyncEngine, order: Order, first: int, began: asyncio.Eve
 async def at_intervals(engine: AsyncEngine, order: Order, interval: float) -> dict[str, float]:
     """One intent every `interval` seconds; returns when each was committed, in seconds since 1970."""
     loop, committed = asyncio.get_running_loop(), {}
-    began = loop.time()
-    async with engine.connect() as connection:
-        for number in range(order.count):
+
+    async def every(name: str, prefix: str, count: int) -> AsyncIterator[tuple[str, float]]:
+        began = loop.time()
+        for number in range(count):
             await asyncio.sleep(max(0.0, began + number * interval - loop.time()))
-            intent = await accept(connection, order.operation, f"{order.prefix}{number}", number)
-            committed[intent] = time.time()
+            yield await accept(connection, name, f"{prefix}{number}", number), time.time()
+
+    async with engine.connect() as connection:
+        # The catalogue is read, the statement is prepared, and the connection for hints is made.
+        async for _ in every(WARM, f"warm-{order.prefix}", order.warm):
+            pass
+        await asyncio.to_thread(job.ready)
+        async for intent, moment in every(order.operation, order.prefix, order.count):
+            committed[intent] = moment
     return committed
 
 
@@ -97,7 +106,6 @@ async def run(asked: dict[str, Any]) -> None:
         if order.interval is None:
             job.done(**await all_lanes(engine, order))
         else:
-            job.ready()
             job.done(committed=await at_intervals(engine, order, order.interval))
     finally:
         await engine.dispose()

@@ -22,6 +22,8 @@ from idem.outbox.database import session
 
 WARM = 200
 """Intents of another provider that a process handles before it is measured."""
+WARM_SINGLE = 25
+"""The same, of a client that accepts one at a time."""
 INTERVAL = 0.02
 """Seconds between two intents that are accepted one at a time."""
 POLL = 0.05
@@ -111,7 +113,7 @@ class Stage:
     def latency(self, count: int) -> Latency:
         """How long an idle worker needs, one intent at a time."""
         warm = self._order("bench.moment", 1, 1, WARM)
-        order = {**self._order("bench.moment", count, 1, 0), "interval": INTERVAL}
+        order = {**self._order("bench.moment", count, 1, WARM_SINGLE), "interval": INTERVAL}
         with (
             self._display.step(f"accept and settle {count} intents, one at a time"),
             self._workers() as running,

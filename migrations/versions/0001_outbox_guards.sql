@@ -172,7 +172,7 @@ CREATE TRIGGER requests_are_written_once BEFORE UPDATE ON idem.requests FOR EACH
 -- A role writes the request of a row that is rendered now. The primary key keeps what is frozen already.
 CREATE FUNCTION idem.refuse_other_request() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- The owner, and its functions: nobody else can grant its rights, unless the owner has said so. It is asked without a
+    -- The owner, and its functions: no other role can grant its rights, unless the owner has said so. It is asked without a
     -- query of the catalogue, because each accept asks.
     IF has_table_privilege(TG_RELID, 'TRIGGER WITH GRANT OPTION')
        OR EXISTS (

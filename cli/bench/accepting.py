@@ -8,13 +8,13 @@ import os
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from idem.cli.bench import job
 from idem.cli.bench.application import TENANT, operation
+from idem.cli.bench.driver import driver
 
 WARM = "bench.warm"
 
@@ -32,11 +32,6 @@ class Order:
     warm: int
     prefix: str
     interval: float | None = None
-
-
-def driver() -> str:
-    """The client's driver: asyncpg where it is installed, because its applications take the cheaper one too."""
-    return "asyncpg" if find_spec("asyncpg") else "psycopg"
 
 
 async def accept(connection: AsyncConnection, name: str, key: str, number: int) -> str:

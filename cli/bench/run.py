@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from idem.cli.bench import database
-from idem.cli.bench.accepting import driver
 from idem.cli.bench.display import BenchSteps
+from idem.cli.bench.driver import driver
 from idem.cli.bench.measured import Cost, Latency, median, median_latency
 from idem.cli.bench.settings import BenchPart, BenchSettings
 from idem.cli.bench.stage import Stage

@@ -76,7 +76,7 @@ async def test_daemons_on_a_line_that_breaks_all_the_time(spine: Spine, seed: in
 
     def cut(_number: int, _direction: Direction, _data: bytes) -> ProxyAction:
         nonlocal cuts
-        if not broken or chance.random() > 0.01:
+        if not broken or chance.random() > 0.03:
             return "pass"
         cuts += 1
         return "cut"

@@ -22,8 +22,8 @@ PATIENCE: Final = 0.2
 """Seconds after which a lane claims for itself, because the common poll has not answered."""
 SLOW: Final = 0.1
 ALONE: Final = 30.0
-"""Seconds for which each lane claims for itself after a poll that took `SLOW`: each has a pace of its own, so that one
-with millions of dead entries slows down none but itself."""
+"""Seconds for which each lane claims for itself after a poll that took `SLOW`, an only lane too: each has a pace of its
+own, so that one with millions of dead entries slows down none but itself, and is read seldom from its head."""
 
 # Each part goes by the index that its claim goes by, from the same place on and in its order: one row is read, of those
 # that no claim can take too.
@@ -112,7 +112,7 @@ class IdlePoll:
         }
         found = await (await cursor.execute(DUE_ROWS, asked, prepare=True)).fetchone()
         assert found is not None
-        if clock.boottime() - now >= SLOW and len(self._lanes) > 1:
+        if clock.boottime() - now >= SLOW:
             self._alone_until = clock.boottime() + ALONE
         names = {UNFROZEN} if found.unfrozen else set()
         for number, ((lane, position), (begin, claims)) in enumerate(zip(self._lanes, begins, strict=True), 1):

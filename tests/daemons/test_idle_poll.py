@@ -101,6 +101,11 @@ async def test_a_slow_poll_leaves_each_lane_to_itself_and_its_pace(spine: Spine)
         await asyncio.sleep(0.02)
         assert await poll.finds(first) and await poll.finds(second)
         assert len(asked) == 1
+        only = IdlePoll(database, 0.01)
+        only.add(first, Slow())
+        assert not await only.finds(first)
+        await asyncio.sleep(0.02)
+        assert await only.finds(first) and len(asked) == 2
 
 
 async def test_a_poll_that_failed_is_asked_again(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ async def test_an_error_is_that_of_sqlalchemy(shop: Shop, driver: str) -> None:
 async def test_a_connection_that_is_lost_is_invalidated(shop: Shop, driver: str) -> None:
     async with async_engine_of(shop.url, driver).connect() as connection:
         pid = await connection.scalar(text("SELECT pg_backend_pid()"))
-        query(shop.url, "SELECT pg_terminate_backend(%(pid)s)", {"pid": pid})
+        query(shop.url, "SELECT pg_terminate_backend(%(pid)s, 10000)", {"pid": pid})
         with pytest.raises(StoreUnavailable):
             await shop.acceptor.accept_async(connection, "t", "pay.keyed", "lost", {"amount": 100})
         assert connection.invalidated

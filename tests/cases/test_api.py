@@ -10,7 +10,7 @@ async def test_the_first_request_after_a_restart_of_the_database_is_accepted(api
     """IB-067: connections of the pool that ended while nothing happened are not handed to a request."""
     assert (await api.ask("before")).status_code == 202
     await spine.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
         " WHERE application_name = 'idem-test-api' AND datname = current_database()"
     )
     assert (await api.ask("after")).status_code == 202

@@ -150,7 +150,8 @@ async def test_ib_186_the_next_connection_reads_the_file_anew(
         run(
             db_url,
             f"ALTER ROLE {old} NOLOGIN",
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{old}'",
+            # Waits until each is gone: one that still ends may be asked once more, and says so.
+            f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = '{old}'",
         )
         # The pool only says that it has no connection; what is told is why.
         with pytest.raises(psycopg.OperationalError, match="not permitted to log in"):

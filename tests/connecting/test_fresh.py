@@ -18,7 +18,7 @@ async def test_a_connection_that_the_server_has_ended_is_not_given(
     async with fix_database.connected(spine.url, size=1) as database:
         async with database.connection() as first:
             pid = first.info.backend_pid
-        await spine.value("SELECT pg_terminate_backend(%(pid)s)", pid=pid)
+        await spine.value("SELECT pg_terminate_backend(%(pid)s, 10000)", pid=pid)
         await until(lambda: not first.has_answered(1000))
         async with database.connection() as second:
             assert second.info.backend_pid != pid

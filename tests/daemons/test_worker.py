@@ -127,7 +127,7 @@ async def test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back(spine: S
             await until(lambda: done(spine), seconds=10)
             if n == 0:
                 await spine.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
                     " WHERE query IN ('LISTEN idem_outbox', 'SELECT 1') AND datname = current_database()"
                     " AND pid <> pg_backend_pid()"
                 )

@@ -320,7 +320,7 @@ async def test_a_database_that_goes_away_is_no_failure_of_the_handler(house: Hou
                 house.intent("completed")
                 if number % 20 == 10:
                     house.run(
-                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
                         " WHERE application_name = 'idem-handlers' AND datname = current_database()"
                     )
                 await asyncio.sleep(0.01)

@@ -50,7 +50,7 @@ async def test_an_outage_is_said_once_and_waited_out(rows: Any, db_url: str, sup
             with capture_logs() as lines, psycopg.connect(superuser_url, autocommit=True) as admin:
                 admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
                 admin.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sweeper-outage'"
+                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'sweeper-outage'"
                     f" AND datname = '{name}'"
                 )
                 await until(lambda: any(line["event"] == "database_away" for line in lines))

@@ -27,16 +27,18 @@ from idem.reconciler.daemon import Reconciler
 from idem.reconciler.lookup_claim import LookupClaim
 
 
-def lane(spine: Spine, kind: str = "keyed") -> LaneScope:
+def lane(spine: Spine, kind: str = "keyed", account: str | None = None) -> LaneScope:
     """The lane of the account of this kind."""
-    return lane_scopes(spine.catalogue)[kind, kind][0]
+    return lane_scopes(spine.catalogue)[kind, account or kind][0]
 
 
-async def claim(spine: Spine, kind: str = "keyed", *, limit: int = 1, lease: float = 30) -> list[Claim]:
+async def claim(
+    spine: Spine, kind: str = "keyed", *, account: str | None = None, limit: int = 1, lease: float = 30, **more: Any
+) -> list[Claim]:  # fmt: skip
     """Claim rows like a worker, and do nothing with them."""
     return await spine.run(
-        claims.claim, lane(spine, kind), token=uuid4(), holder="worker-1", lease=lease, limit=limit,
-        now=clock.boottime(),
+        claims.claim, lane(spine, kind, account), token=uuid4(), holder="worker-1", lease=lease, limit=limit,
+        now=clock.boottime(), **more,
     )  # fmt: skip
 
 

@@ -58,9 +58,9 @@ class Lane(LaneGate):
         return self._transport.endless
 
     @property
-    def marks_first(self) -> bool:
-        """Whether the start of a call is marked before all else: it begins at once, and makes no connection that could
-        fail before its first byte."""
+    def begins_at_once(self) -> bool:
+        """Whether a call begins as soon as it is claimed: it waits for no rate, and makes no connection that could fail
+        before its first byte."""
         return self._transport.endless and self.pacer.rate is None
 
     async def send(

@@ -80,14 +80,17 @@ _TAKE = f"""
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
            first_sent_at = {MEMORY_BEGINS},
            sent_as       = {SENT_AS},
-           started_at    = NULL"""
+           started_at    = CASE WHEN %(starts)s AND o.marks_start
+                                     AND {SENT_AS} IS NOT DISTINCT FROM %(sent_as)s::bigint
+                                THEN statement_timestamp() END"""
 _TAKEN = f"""o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
-              o.failures, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since, o.sent_as,
+              o.failures, o.marks_start, o.started_at IS NOT NULL AS started, o.traceparent, o.start_before,
+              o.tenant_id, o.doubted_since, o.sent_as,
               o.step_name, o.available_at,
               {MEMORY_LEFT} AS memory_left"""
 # Of a row `c` that was claimed, with its request `r`.
 _ROW = f"""c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
-              c.sweeps, c.failures, c.marks_start, c.traceparent, c.tenant_id, c.available_at,
+              c.sweeps, c.failures, c.marks_start, c.started, c.traceparent, c.tenant_id, c.available_at,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
               idem.memory_age(NULL, c.doubted_since) AS doubted_for,
               c.memory_left, c.sent_as,
@@ -183,6 +186,7 @@ async def claim(
     beats: int = 0,
     table: int = 0,
     sent_as: int | None = None,
+    starts: bool = False,
 ) -> list[Claim]:
     """Claim up to `limit` due rows of a lane for `lease` seconds.
 
@@ -192,7 +196,8 @@ async def claim(
     lease for longer than the database does. `tenants` is moved on; without it, what has waited longest comes first.
     `beats`: heartbeats of this `holder` that the database has committed: where it has forgotten one it went back to
     an earlier moment, and nothing is claimed until that is noticed. `table`: the outbox as
-    of the last of them (`Beat.table`). `sent_as`: as whom this process sends.
+    of the last of them (`Beat.table`). `sent_as`: as whom this process sends. `starts`: the calls begin with the claim,
+    so those that mark their start are marked with it (`OutboxRow.started`), but for what others may have sent.
     """
     tenants = tenants or TenantRound()
     round_due = spare or takes_turns(lane) or tenants.goes_round(now)
@@ -207,6 +212,7 @@ async def claim(
         **lane_parameters(lane),
         "keep": keep,
         "sent_as": sent_as,
+        "starts": starts,
     }
     if round_due:
         width = WIDTH if spare else tenants.width

@@ -1,7 +1,6 @@
 """The lanes of a worker: each claims only what it can start now, makes the calls, and reports what it saw."""
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +71,6 @@ class LaneWorker:
         self._sender = Sender(lane.provider, self.account)
         self._probe = Probe(context.database, name, lane)
         self._tasks: dict[asyncio.Task[None], InFlight] = {}
-        self._marking: set[InFlight] = set()
         self._aside: set[asyncio.Task[None]] = set()
         self.left_running = False
         """A send that cannot be ended was still running when its lease expired: its end is not on record."""
@@ -90,7 +88,7 @@ class LaneWorker:
             await self._retry.attempt(partial(self._step, stop, woken, claiming), stop)
 
     async def _step(self, stop: asyncio.Event, woken: asyncio.Event, claiming: PassTime) -> None:
-        plan = self._gate.plan(len(self._tasks) + len(self._marking), woken)
+        plan = self._gate.plan(len(self._tasks), woken)
         if plan.open and self._probe.is_due:
             await self._probe.ask(lease=self._context.settings.lease)
             claiming.made()
@@ -127,12 +125,11 @@ class LaneWorker:
 
     def give_back(self) -> None:
         """Give back every claim whose call has not begun."""
-        for task, flight in [*self._tasks.items(), *((None, each) for each in self._marking)]:
+        for task, flight in list(self._tasks.items()):
             if flight.give_back():
                 note = Seen(note="given back at shutdown")
                 self._context.settler.put(Report(flight.claimed.row, NotExecuted("given_back"), note, flight.terms))
-                if task is not None:
-                    task.cancel()
+                task.cancel()
 
     def _waited_for(self) -> list[asyncio.Task[None]]:
         # A send that was left has a moment to end; an asynchronous one that does not is left for good.
@@ -177,6 +174,7 @@ class LaneWorker:
                     keep=0 if plan.spare else plan.keep,
                     spare=plan.spare,
                     sent_as=sent_as,
+                    starts=self.lane.begins_at_once,
                 )
         except Exception as error:
             if backend is None:
@@ -200,37 +198,11 @@ class LaneWorker:
         task.add_done_callback(self._aside.discard)
 
     def _start(self, rows: Sequence[Claim]) -> None:
-        flights = [InFlight(each, self._terms[each.row.call], self._sender) for each in rows]
-        first: list[InFlight] = []
-        if self.lane.marks_first:
-            # What others may have sent is looked at before anything is marked.
-            first = [each for each in flights if each.claimed.row.marks_start and not each.claimed.kept]
-        if first:
-            self._marking.update(first)
-            self._do_aside(self._mark(first))
-        if len(first) < len(flights):
-            for flight in flights:
-                if flight not in self._marking:
-                    self._begin(flight)
-
-    async def _mark(self, flights: Sequence[InFlight]) -> None:
-        """Mark the starts of these calls in one statement, and begin them: none waits for a mark of its own."""
-        made: set[UUID] = set()
-        # Otherwise each asks by itself, and says what was in the way.
-        with contextlib.suppress(Exception):
-            needed = max(each.terms.contract.deadline for each in flights) + self._context.settings.margin
-            made = await self._context.marks.together([each.claimed.row for each in flights], needed=needed)
-        self._marking.difference_update(flights)
-        for flight in flights:
-            if flight.state == "held":
-                self._begin(flight, marked=flight.claimed.row.id in made)
-        self._gate.freed.set()
-
-    def _begin(self, flight: InFlight, *, marked: bool = False) -> None:
-        call = self._call(flight, marked=marked)
-        task = asyncio.create_task(call if flight.claimed.traceparent is None else self._traced(flight, call))
-        self._tasks[task] = flight
-        task.add_done_callback(self._done)
+        for each in rows:
+            flight = InFlight(each, self._terms[each.row.call], self._sender)
+            task = asyncio.create_task(self._call(flight) if each.traceparent is None else self._traced(flight))
+            self._tasks[task] = flight
+            task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         flight = self._tasks.pop(task)
@@ -239,15 +211,15 @@ class LaneWorker:
             telemetry.broken("worker", error, f"calling for {flight.claimed.row.intent_id}")
             self._context.settler.held.let_go(flight.claimed.row.token)
 
-    async def _traced(self, flight: InFlight, call: Coroutine[Any, Any, None]) -> None:
+    async def _traced(self, flight: InFlight) -> None:
         with tracing.of_row(flight.claimed.traceparent):
-            await call
+            await self._call(flight)
 
-    async def _mark_alone(self, flight: InFlight) -> bool:
+    async def _mark(self, flight: InFlight) -> bool:
         needed = flight.terms.contract.deadline + self._context.settings.margin
         return await self._context.marks.mark(flight.claimed.row, needed=needed)
 
-    async def _call(self, flight: InFlight, *, marked: bool) -> None:
+    async def _call(self, flight: InFlight) -> None:
         claimed, row = flight.claimed, flight.claimed.row
         if claimed.kept and not self._sender.is_now(claimed.sent_as):
             # An earlier send may count, of which this account's provider need not know.
@@ -260,7 +232,7 @@ class LaneWorker:
                 claimed.request,
                 lease_ends=claimed.lease_ends,
                 start=flight.start,
-                mark_start=partial(self._mark_alone, flight) if row.marks_start and not marked else None,
+                mark_start=partial(self._mark, flight) if row.marks_start and not row.started else None,
                 send_by=replay_window.send_by(claimed.send_by, row, claimed.request, flight.terms.contract),
             )
         except StillSending:

@@ -1,4 +1,5 @@
-"""Marks the starts of calls whose provider knows no keys: those that begin at about the same time, in one statement.
+"""Marks the starts of calls over HTTP whose provider knows no keys: those that begin at about the same time, in one
+statement. (A call that begins with its claim is marked by it: `idem.outbox.worker.claim`.)
 
 Each call waits for its own mark to be committed. The first one is sent at once; what comes while a statement is on its
 way goes with the next.
@@ -6,7 +7,6 @@ way goes with the next.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -20,14 +20,14 @@ from idem.outbox.settle.doubted_rows import O_IS_LISTED
 from idem.outbox.worker.claim import mark_start
 
 MOST = 100
-"""Marks of one statement; more only where one claim has more rows."""
+"""Marks of one statement."""
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
-    rows: Sequence[OutboxRow]
+class _Mark:
+    row: OutboxRow
     needed: float
-    made: asyncio.Future[set[UUID]]
+    made: asyncio.Future[bool]
 
 
 # What another session holds is left out: its call asks by itself. The status stands in a CASE, as in MARK_START.
@@ -68,21 +68,16 @@ class StartMarks:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting: deque[_Group] = deque()
+        self._waiting: deque[_Mark] = deque()
         self._writing: asyncio.Task[None] | None = None
-
-    async def together(self, rows: Sequence[OutboxRow], *, needed: float) -> set[UUID]:
-        """Mark these, with others; the ids of those that are. Of the others another session holds the row, or the claim
-        is over. Raises what an unreachable database raises."""
-        group = _Group(rows, needed, asyncio.get_running_loop().create_future())
-        self._waiting.append(group)
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
-        return await group.made
 
     async def mark(self, row: OutboxRow, *, needed: float) -> bool:
         """As `mark_start`, with others. Raises what an unreachable database raises."""
-        if row.id in await self.together([row], needed=needed):
+        mark = _Mark(row, needed, asyncio.get_running_loop().create_future())
+        self._waiting.append(mark)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        if await mark.made:
             return True
         # Another session holds it, or the claim is over: this call alone waits to hear which.
         async with self._database.connection() as connection:
@@ -91,12 +86,10 @@ class StartMarks:
     async def _write(self) -> None:
         try:
             while self._waiting:
-                batch = self._next()
+                batch = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
                 try:
                     async with self._database.connection() as connection:
-                        made = await mark_starts(
-                            connection, [(row, each.needed) for each in batch for row in each.rows]
-                        )
+                        made = await mark_starts(connection, [(each.row, each.needed) for each in batch])
                 except BaseException as error:
                     for each in batch:
                         if not each.made.done():
@@ -107,14 +100,6 @@ class StartMarks:
                 else:
                     for each in batch:
                         if not each.made.done():
-                            each.made.set_result(made)
+                            each.made.set_result(each.row.id in made)
         finally:
             self._writing = None
-
-    def _next(self) -> list[_Group]:
-        batch = [self._waiting.popleft()]
-        rows = len(batch[0].rows)
-        while self._waiting and rows + len(self._waiting[0].rows) <= MOST:
-            batch.append(self._waiting.popleft())
-            rows += len(batch[-1].rows)
-        return batch

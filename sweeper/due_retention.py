@@ -10,7 +10,7 @@ from idem.sweeper.tenant_counts import USAGE_RETENTION
 # Each part goes by the index that its kind goes by, in its order, and reads one row: of those that must stay too.
 DUE_RETENTION = """
 SELECT (SELECT k.intent_id FROM idem.idempotency_keys k
-         WHERE k.state IN ('completed', 'failed_retryable', 'expired') AND k.expires_at <= statement_timestamp()
+         WHERE k.expires_at <= statement_timestamp()
          ORDER BY k.expires_at, k.intent_id LIMIT 1) IS NOT NULL AS "keys",
        (SELECT y.webhook_event_id FROM idem.webhook_bodies y
          WHERE y.webhook_event_id < idem.first_uuid7(statement_timestamp() - make_interval(secs => %(bodies)s))

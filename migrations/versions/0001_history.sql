@@ -1,8 +1,8 @@
 -- What happened, what is told of it, and what waits for a person.
 
--- Append-only. Partitioned later by intent_id (UUIDv7), which is why it leads the primary key. No foreign key, here and for
+-- Append-only. Partitioned later by intent_id (UUIDv7), which is why it leads the unique index. No foreign key, here and for
 -- events: who writes it has read the intent in the same statement, and intents are never deleted
--- (docs/decisions/0056).
+-- (docs/decisions/0056). No primary key: the id is for the order alone.
 CREATE TABLE idem.evidence (
     intent_id           uuid        NOT NULL,
     id                  uuid        NOT NULL DEFAULT idem.uuid7(),
@@ -24,9 +24,10 @@ CREATE TABLE idem.evidence (
     claimed_at          timestamptz,
     claimed_until       timestamptz,
     database_role       text        NOT NULL DEFAULT session_user,
-    details             jsonb       NOT NULL DEFAULT '{}',
-    PRIMARY KEY (intent_id, id)
+    details             jsonb       NOT NULL DEFAULT '{}'
 );
+-- A publication of all tables can then delete what retention deletes.
+ALTER TABLE idem.evidence REPLICA IDENTITY FULL;
 CREATE UNIQUE INDEX evidence_is_written_once ON idem.evidence (intent_id, outbox_id, attempt, token, source, kind);
 
 -- The columns that a change-data-capture outbox router expects; numbered per intent.

@@ -78,11 +78,11 @@ WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', '10ms', true)
      WHERE k.intent_id = ANY (ARRAY[n.id]) AND k.state = 'in_progress'
     RETURNING k.intent_id
 ), emitted AS (
-    INSERT INTO idem.events (aggregateid, number, type, payload)
-    SELECT n.id, 1, 'completed',
-           jsonb_build_object('intent', n.id, 'number', 1, 'tenant', n.tenant_id, 'operation', n.operation,
-                              'label', n.label, 'state', 'completed', 'outcome', 'succeeded',
-                              'provider_reference', n.reference, 'status', n.word)
+    INSERT INTO idem.events (id, aggregateid, number, type, payload)
+    SELECT n.row_id, n.id, 1, 'completed',
+           jsonb '{{"number": 1, "state": "completed", "outcome": "succeeded"}}'
+           || jsonb_object(ARRAY['intent', 'tenant', 'operation', 'label', 'provider_reference', 'status'],
+                           ARRAY[n.id::text, n.tenant_id, n.operation, n.label, n.reference, n.word])
       FROM kept n
 )
 SELECT n.row_id, n.tenant_id, n.operation, n.idempotency_key, n.id, n.attempt, n.provider, n.account, n.waited,

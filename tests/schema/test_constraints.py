@@ -126,7 +126,6 @@ TWICE: list[tuple[str, str, dict[str, Any]]] = [
     ("proofs_pkey", "proofs", {}),
     ("decisions_to_count_pkey", "decisions_to_count", {}),
     ("provider_answers_pkey", "provider_answers", {}),
-    ("evidence_pkey", "evidence", {"kind": "swept"}),
     ("evidence_is_written_once", "evidence", {"id": OTHER}),
     ("events_pkey", "events", {"id": OTHER, "type": "corrected"}),
     ("webhook_events_pkey", "webhook_events", {"event_id": "other"}),

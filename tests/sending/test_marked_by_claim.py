@@ -87,8 +87,6 @@ async def test_what_dies_after_its_claim_is_unknown(office: Office, box: Box) ->
 async def test_what_others_may_have_sent_is_looked_at_before_it_is_marked(office: Office, box: Box) -> None:
     post = office(box.post)
     intent = post.accepted(operation=OPERATION)
-    await post.forced(
-        "UPDATE idem.outbox SET denied_sent_at = now(), sent_as = 1 WHERE intent_id = %(i)s", i=intent
-    )
+    await post.forced("UPDATE idem.outbox SET denied_sent_at = now(), sent_as = 1 WHERE intent_id = %(i)s", i=intent)
     [claimed] = await claim(post, "mail", account="main", starts=True, sent_as=2)
     assert (claimed.kept, claimed.row.started) == (True, False)

@@ -79,6 +79,23 @@ bench: $(STAMP) ## idem beside its peers on one PostgreSQL; writes docs/benchmar
 check: $(STAMP) ## ruff, mypy strict, import-linter, docs and help up to date
 	@$(PY) .ci/check.py
 
+# The site needs its own tools, and nothing of idem: it is built from the pages as they are.
+SITE_VENV := .venv-docs
+
+$(SITE_VENV)/.installed: requirements-docs.txt
+	@rm -rf $(SITE_VENV)
+	@$(PYTHON) -m venv $(SITE_VENV)
+	@$(SITE_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --only-binary :all: -r requirements-docs.txt
+	@touch $(SITE_VENV)/.installed
+
+docs: $(SITE_VENV)/.installed ## the documentation as a site with search, in build/site; every link is checked
+	@exec $(SITE_VENV)/bin/python .ci/build_site.py
+
+lock-docs: ## write requirements-docs.txt anew (needs uv)
+	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --no-annotate \
+	    --python-version 3.11 --upgrade requirements-docs.in -o requirements-docs.txt
+	@! grep -n '://' requirements-docs.txt
+
 lock: ## write requirements-dev.txt anew (needs uv)
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --no-annotate \
 	    --python-version 3.11 --upgrade requirements-dev.in -o requirements-dev.txt
@@ -89,4 +106,4 @@ lock-lowest: ## write requirements-lowest.txt anew, after a change of a lower bo
 	    --resolution lowest-direct --extra daemon --extra fastapi --extra embedded pyproject.toml requirements-lowest.in -o requirements-lowest.txt
 	@! grep -n '://' requirements-lowest.txt
 
-.PHONY: help setup demo test prove test-lowest test-newest bench check lock lock-lowest
+.PHONY: help setup demo test prove test-lowest test-newest bench check docs lock lock-docs lock-lowest

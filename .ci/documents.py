@@ -171,6 +171,11 @@ def operators() -> str:
     return text + "`dlq show` add to the evidence who looked.\n"
 
 
+def llms() -> str:
+    """The list of all pages, for programs that read documentation."""
+    return str(runpy.run_path(str(ROOT / ".ci" / "pages.py"), run_name="pages")["llms"]())
+
+
 def walk(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command below this one, with the words that call it."""
     below = getattr(command, "commands", None)
@@ -190,6 +195,7 @@ DOCUMENTS = {
     "docs/metrics.md": metrics,
     "docs/problems.md": problems,
     "docs/operators.md": operators,
+    "docs/llms.txt": llms,  # last: it reads the pages
 }
 
 

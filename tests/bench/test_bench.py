@@ -190,7 +190,8 @@ def test_a_failure_drops_the_database_too(role: str, tmp_path: Path) -> None:
         (name,) = of_role(role)
         with psycopg.connect(role, autocommit=True) as connection:
             connection.execute(
-                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s AND application_name = %s",
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                " WHERE datname = %s AND application_name = %s",
                 (name, "idem bench client"),
             )
         said = process.communicate(timeout=60)[1]

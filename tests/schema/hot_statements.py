@@ -82,7 +82,8 @@ LANE = {"provider": "p0", "account": "a0", "origin": "https://bank.test", "calls
         "formats": [1], "environment": "test"}  # fmt: skip
 HOLD = {
     "token": uuid4(), "holder": "w", "beats": 0, "table": 0, "lease": 30.0, "limit": BATCH, "turns": 100, "after": "t3",
-    "asking": 1000, "keep": 1, "spare": False, "exact": False, "window": 86200.0, "sent_as": 1, "starts": True, "senders": [0],
+    "asking": 1000, "keep": 1, "spare": False, "exact": False, "window": 86200.0, "sent_as": 1, "starts": True,
+    "senders": [0],
 }  # fmt: skip
 LONG_AGO = datetime.now(UTC) - timedelta(days=5)
 

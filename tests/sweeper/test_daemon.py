@@ -50,8 +50,8 @@ async def test_an_outage_is_said_once_and_waited_out(rows: Any, db_url: str, sup
             with capture_logs() as lines, psycopg.connect(superuser_url, autocommit=True) as admin:
                 admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
                 admin.execute(
-                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'sweeper-outage'"
-                    f" AND datname = '{name}'"
+                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                    f" WHERE application_name = 'sweeper-outage' AND datname = '{name}'"
                 )
                 await until(lambda: any(line["event"] == "database_away" for line in lines))
                 await asyncio.sleep(2)

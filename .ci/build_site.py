@@ -1,7 +1,7 @@
 """`make docs`: the documentation as a static site in build/site, with search.
 
-The pages are laid out as they are in the repository, so that their links hold. A link to a file of the source leads to a
-page that shows this file; a link to a folder leads to a page that lists its files. Every link and anchor is checked.
+The pages are laid out as they are in the repository, so that their links hold. A link to a file of the source leads to
+a page that shows this file; a link to a folder leads to a page that lists its files. Every link and anchor is checked.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def main() -> int:
         return 1
     shutil.copy(ROOT / "docs" / "llms.txt", LAID / "llms.txt")
     written = yaml.safe_dump(settings(parts), sort_keys=False, allow_unicode=True)
-    # GitHub's own rule for anchors, by which the pages link to each other.
+    # The pages link to each other by the anchors of GitHub.
     written = written.replace("'{slug}'", "!!python/object/apply:pymdownx.slugs.slugify {kwds: {case: lower}}")
     configuration = ROOT / "build" / "mkdocs.yml"
     configuration.write_text(written)

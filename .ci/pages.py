@@ -1,4 +1,4 @@
-"""The pages of the documentation: their order (docs/pages.toml), their titles, and `docs/llms.txt`, which lists them."""
+"""The pages of the documentation: their order (docs/pages.toml), their titles, and the list of them (docs/llms.txt)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Page:
 
 
 def parts() -> dict[str, list[Page]]:
-    """The pages by the name of their part, in order. Raises ValueError where a page is missing, or stands there twice."""
+    """The pages by the name of their part, in order. Raises ValueError if a page is missing, or stands there twice."""
     found: dict[str, list[Page]] = {}
     for part in tomllib.loads(ORDER.read_text())["part"]:
         paths = [path for name in part["pages"] for path in _paths(name)]

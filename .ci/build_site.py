@@ -134,8 +134,8 @@ def settings(parts: dict[str, list[pages.Page]]) -> dict[str, object]:
         },
         "plugins": ["search"],
         "markdown_extensions": [
-            "tables", "attr_list", "md_in_html", {"toc": {"permalink": True, "slugify": "{slug}"}}, "pymdownx.highlight",
-            {"pymdownx.superfences": {"custom_fences": []}},
+            "tables", "attr_list", "pymdownx.highlight", "pymdownx.superfences",
+            {"toc": {"permalink": True, "slugify": "{slug}"}},
         ],
         "validation": {
             "nav": {"omitted_files": "ignore", "not_found": "warn"},

@@ -96,10 +96,12 @@ lock-docs: ## write requirements-docs.txt anew (needs uv)
 	    --python-version 3.11 --upgrade requirements-docs.in -o requirements-docs.txt
 	@! grep -n '://' requirements-docs.txt
 
-lock: ## write requirements-dev.txt anew (needs uv)
+lock: ## write requirements-dev.txt anew, and deploy/requirements.txt with the same versions (needs uv)
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --no-annotate \
 	    --python-version 3.11 --upgrade requirements-dev.in -o requirements-dev.txt
-	@! grep -n '://' requirements-dev.txt
+	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
+	    --constraint requirements-dev.txt --extra daemon pyproject.toml deploy/requirements.in -o deploy/requirements.txt
+	@! grep -n '://' requirements-dev.txt deploy/requirements.txt
 
 lock-lowest: ## write requirements-lowest.txt anew, after a change of a lower bound (needs uv)
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \

@@ -64,7 +64,7 @@ def sizes() -> bool:
 
 def no_addresses() -> bool:
     """The requirements hold versions and hashes, and no address of an index."""
-    names = ("requirements-dev.txt", "requirements-lowest.txt", "requirements-docs.txt")
+    names = ("requirements-dev.txt", "requirements-lowest.txt", "requirements-docs.txt", "deploy/requirements.txt")
     found = [(name, line) for name in names for line in re.findall(r".*://.*", (ROOT / name).read_text())]
     for name, line in found:
         sys.stdout.write(f"FAIL {name} names an address: {line}\n")

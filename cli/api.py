@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import socket
 import sys
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +14,7 @@ from idem.cli import daemons
 from idem.cli.base import opening
 from idem.cli.base.option_groups import ProcessOptions, grouped
 from idem.cli.base.options import examples, group, port_option
-from idem.cli.base.output import say
+from idem.cli.base.probes import probes
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -54,38 +52,10 @@ def run_api(
         from idem.outbox.http_server.serving import listen
 
         with stop_event() as stop:
-            async with probes(beside, stop, "api"):
+            async with probes(beside, "api", stop):
                 await serve_until(database, catalogue, found, listen(*at), stop)
 
     daemons.run_daemon(options, "api", run, pool=lambda found: opening.pool(found, found.settings.api))
-
-
-@contextlib.asynccontextmanager
-async def probes(beside: tuple[str, int] | None, stop: asyncio.Event, name: str) -> AsyncIterator[None]:
-    """Serve metrics and probes of this process at this host and port, if given. It is not ready once `stop` is set.
-
-    Raises ConfigError if it cannot listen on the address.
-    """
-    if beside is None:
-        yield
-        return
-    from idem.outbox.http_server.side_server import Health, SideServer
-
-    health, over = Health(), asyncio.Event()
-    served = SideServer(*beside, health, name=name)
-    say(f"metrics and probes on http://{opening.in_url(served.host)}:{served.port}/metrics")
-
-    async def draining() -> None:
-        await stop.wait()
-        health.draining = True
-
-    showing = [asyncio.create_task(health.beats(over)), asyncio.create_task(draining())]
-    try:
-        yield
-    finally:
-        for each in showing:
-            each.cancel()
-        served.close()
 
 
 async def serve_until(

@@ -17,7 +17,8 @@ from idem.cli.base import loading, opening, start_checks, streams
 from idem.cli.base.application import application
 from idem.cli.base.option_groups import DaemonOptions, ProcessOptions, grouped
 from idem.cli.base.options import Json, examples, group
-from idem.cli.base.output import as_json, say, table
+from idem.cli.base.output import as_json, table
+from idem.cli.base.probes import probes
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -127,8 +128,8 @@ def run_daemon(
 ) -> Any:
     """Run a daemon with this configuration. Any error at the start ends it with a message.
 
-    It serves metrics on `port`. `pool` gives the number of connections and their timeouts, if they differ from a
-    daemon's defaults. It waits up to `options.wait` seconds for a database that is down, because a restart during an
+    It serves metrics and probes on `port`. `pool` gives the number of connections and their timeouts, if they are not
+    a daemon's defaults. It waits up to `options.wait` seconds for a database that is down, because a restart during an
     outage is normal.
     """
     with loading.loading():
@@ -144,22 +145,14 @@ def run_daemon(
     telemetry.set_up(json=options.log == "json", level=options.log_level)
 
     asyncio.run(check_start(found, address, name, options.wait))
-    beside = None
-    if port is not None:
-        from idem.outbox.http_server.side_server import SideServer
 
-        beside = SideServer(options.metrics_host, port, name=name)
-        say(f"metrics on http://{opening.in_url(options.metrics_host)}:{port}/metrics")
+    beside = None if port is None else (options.metrics_host, port)
 
     async def started() -> Any:
-        async with connected(found, address, name, pool) as database:
+        async with probes(beside, name), connected(found, address, name, pool) as database:
             return await run(database, opening.catalogue(found), found)
 
-    try:
-        return asyncio.run(started())
-    finally:
-        if beside is not None:
-            beside.close()
+    return asyncio.run(started())
 
 
 @contextlib.asynccontextmanager

@@ -58,6 +58,7 @@ PLACES = {
     "conformance/test_kit.py": "wire",
     "daemons/test_hung_passes.py": "process",
     "demo/test_demo.py": "process",
+    "deploying/test_compose.py": "process",
     "doctor/test_status_watch.py": "process",
     "embedded/": "process",
     "events/test_logical_decoding.py": "process",

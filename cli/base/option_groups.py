@@ -78,7 +78,7 @@ class DaemonOptions(ProcessOptions):
     """The same for a daemon, which serves its own metrics."""
 
     metrics_port: Annotated[
-        int | None, port_option("Serve Prometheus metrics on this port; default: none.", least=1)
+        int | None, port_option("Serve /metrics, /healthz and /readyz on this port; default: none.", least=1)
     ] = None
 
 

@@ -12,6 +12,7 @@ from idem.cli import api, daemons
 from idem.cli.base import opening
 from idem.cli.base.failures import FAILED, OK
 from idem.cli.base.output import say
+from idem.cli.base.probes import probes
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -49,7 +50,7 @@ async def _all(
         stop = stack.enter_context(stop_event())
         # Both ports first, so that nothing is claimed yet if one of them is in use.
         listening = None if at is None else stack.enter_context(contextlib.closing(listen(*at)))
-        await stack.enter_async_context(api.probes(beside, stop, "run"))
+        await stack.enter_async_context(probes(beside, "run", stop))
         of = {name: await stack.enter_async_context(daemons.connected(found, address, name)) for name in POOLS}
         worker = daemons.worker_of(config, of["worker"], catalogue, found)
         sweeper = Sweeper(of["sweeper"], catalogue, found.settings.sweeper)

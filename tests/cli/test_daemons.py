@@ -45,6 +45,20 @@ async def test_the_other_daemons_end_with_0_on_sigterm(desk: Desk, kind: str) ->
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("kind", ["sweeper", "reconciler", "webhooks"])
+async def test_every_daemon_has_probes_beside_its_metrics(desk: Desk, unused_tcp_port: int, kind: str) -> None:
+    port = () if kind != "webhooks" else ("--port", "0")
+    async with process(desk, kind, "run", *port, "--metrics-port", str(unused_tcp_port)) as daemon:
+        await until(lambda: desk.alive(kind))
+        for path, said in (("healthz", {"alive": True}), ("readyz", {"ready": True})):
+            answer = await asyncio.to_thread(lambda path=path: urlopen(f"http://127.0.0.1:{unused_tcp_port}/{path}"))
+            assert json.loads(answer.read()) == said
+        daemon.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(daemon.communicate(), 20)
+    assert daemon.returncode == 0
+
+
+@pytest.mark.process
 async def test_metrics_are_served_where_they_are_wanted(desk: Desk, unused_tcp_port: int) -> None:
     async with process(desk, "worker", "run", "--metrics-port", str(unused_tcp_port)) as worker:
         await until(lambda: desk.alive("worker"))

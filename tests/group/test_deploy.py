@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import typer
 import yaml
 from fix_waiting import until
 from group.conftest import command
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from idem.cli.commands import app
 from idem.outbox.config import source
@@ -25,13 +28,15 @@ from idem.outbox.http_server.serving import GRACE
 from idem.outbox.values.durations import parse
 
 ROOT = Path(__file__).parent.parent.parent
-KUBERNETES = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
+KUBERNETES = sorted(path for path in (ROOT / "deploy/kubernetes").rglob("*.yaml") if path.name != "kustomization.yaml")
 UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 ROLES = {"api", "worker", "sweeper", "reconciler"}
+"""Those of compose, whose API receives the webhooks too."""
 SETTINGS = InstallationSettings()
 NEEDED = {
     "api": SETTINGS.api.drain + GRACE,
+    "webhooks": GRACE,
     "worker": SETTINGS.worker.lease,
     "reconciler": SETTINGS.reconciler.lease,
     "sweeper": SETTINGS.database.statement_timeout,
@@ -55,19 +60,20 @@ def pods() -> dict[str, dict[str, Any]]:
 
 
 def roles_of_compose() -> dict[str, dict[str, Any]]:
-    return {name: service for name, service in COMPOSE["services"].items() if service["image"] == "idem"}
+    services = COMPOSE["services"]
+    return {name: service for name, service in services.items() if service["image"] == "${IMAGE:-idem}"}
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Every call of idem in these files: where, and its arguments."""
     for role, pod in pods().items():
-        yield f"kubernetes {role}", [str(word) for word in pod["containers"][0]["args"]]
+        for container in (*pod.get("initContainers", []), *pod["containers"]):
+            yield f"kubernetes {role} {container['name']}", [str(word) for word in container["args"]]
     for role, service in roles_of_compose().items():
         yield f"compose {role}", service["command"]
     for unit in UNITS:
         for line in re.findall(r"^Exec\w+=/opt/idem/bin/idem (.*)$", unit.read_text(), re.MULTILINE):
-            for role in sorted(ROLES) if "%i" in line else [""]:
-                yield f"{unit.name} {role}", shlex.split(line.replace("%i", role))
+            yield f"{unit.name} {line}", shlex.split(line.replace("%i", "1"))
     for place in ("deploy/Dockerfile", "docs/adopt/image.md", "docs/adopt/small.md"):
         [words] = re.findall(r"^CMD (\[.*\])$", (ROOT / place).read_text(), re.MULTILINE)
         yield place, yaml.safe_load(words)
@@ -82,7 +88,8 @@ def test_every_command_and_option_exists(where: str, arguments: list[str]) -> No
 
 
 def test_all_roles_are_there() -> None:
-    assert set(pods()) == set(roles_of_compose()) - {"bank"} == ROLES | {"migrate"}
+    assert set(pods()) - {"webhooks"} == set(roles_of_compose()) - {"bank"} == ROLES | {"migrate"}
+    assert "webhooks" in pods()
 
 
 def variables() -> Iterator[str]:
@@ -106,7 +113,7 @@ def test_ports_agree_and_are_listened_on_from_outside() -> None:
     api = roles_of_compose()["api"]
     assert option(api["command"], "--port") == default
     assert option(api["command"], "--host") == "0.0.0.0"
-    assert api["ports"] == [f"127.0.0.1:{default}:{default}"]
+    assert api["ports"] == [f"127.0.0.1:${{API_PORT:-{default}}}:{default}"]
     assert f":{default}/readyz" in api["healthcheck"]["test"][-1]
     for role, pod in pods().items():
         [container] = pod["containers"]
@@ -115,34 +122,28 @@ def test_ports_agree_and_are_listened_on_from_outside() -> None:
         assert ports.get("metrics") == option(container["args"], "--metrics-port"), role
         if ports:
             assert "0.0.0.0" in container["args"], role
-    [service] = [document for document in documents() if document["kind"] == "Service"]
-    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
+    services = [document for document in documents() if document["kind"] == "Service"]
+    assert [port["targetPort"] for service in services for port in service["spec"]["ports"]] == ["http", "http"]
     dockerfile = (ROOT / "deploy/Dockerfile").read_text()
     assert re.findall(r"^EXPOSE (\d+)$", dockerfile, re.MULTILINE) == [default]
 
 
 def test_everybody_has_the_time_that_running_calls_need() -> None:
     """IB-167, IB-169."""
-    for role in ROLES:
+    for role in ROLES | {"webhooks"}:
         pod = pods()[role]
         grace = pod["terminationGracePeriodSeconds"]
         container = pod["containers"][0]
         hook = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
         drain = {each["name"]: each["value"] for each in container["env"]}.get("IDEM_API_DRAIN", "0s")
         assert grace > NEEDED[role] + float(hook[1]) + parse(drain), role
-        assert parse(roles_of_compose()[role]["stop_grace_period"]) > NEEDED[role], role
+        if role in ROLES:
+            assert parse(roles_of_compose()[role]["stop_grace_period"]) > NEEDED[role], role
     for unit in UNITS:
-        [seconds] = re.findall(r"^TimeoutStopSec=(\d+)$", unit.read_text(), re.MULTILINE)
-        assert int(seconds) > max(NEEDED.values())
-
-
-def test_probes_ask_what_the_api_has() -> None:
-    container = pods()["api"]["containers"][0]
-    asked = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
-    assert {name: get["path"] for name, get in asked.items()} == {
-        "startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"
-    }  # fmt: skip
-    assert {get["port"] for get in asked.values()} == {"metrics"}  # a thread of its own
+        role = unit.stem.removeprefix("idem-").rstrip("@").replace("idem", "run")
+        if role != "migrate":
+            [seconds] = re.findall(r"^TimeoutStopSec=(\d+)$", unit.read_text(), re.MULTILINE)
+            assert int(seconds) > NEEDED[role], unit
 
 
 def test_idem_is_process_1_and_no_one_is_root() -> None:
@@ -152,7 +153,7 @@ def test_idem_is_process_1_and_no_one_is_root() -> None:
     assert re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE) == [("10001", "10001")]
     for pod in pods().values():
         assert pod["securityContext"]["runAsNonRoot"] is True
-        assert "command" not in pod["containers"][0]
+        assert not any("command" in each for each in (*pod["containers"], *pod.get("initContainers", [])))
     for unit in UNITS:
         assert re.findall(r"^User=(.*)$", unit.read_text(), re.MULTILINE) == ["idem"]
     for service in roles_of_compose().values():
@@ -162,8 +163,9 @@ def test_idem_is_process_1_and_no_one_is_root() -> None:
 def test_no_secret_and_no_other_registry_is_named() -> None:
     images = {service["image"] for service in COMPOSE["services"].values()}
     images |= {pod["containers"][0]["image"] for pod in pods().values()}
-    images |= set(re.findall(r"^FROM (\S+)", (ROOT / "deploy/Dockerfile").read_text(), re.MULTILINE))
-    assert not [image for image in images if "/" in image]
+    images |= set(re.findall(r"^(?:FROM|ARG \w+=)(?: )?(\S+)", (ROOT / "deploy/Dockerfile").read_text(), re.MULTILINE))
+    # The first part of a name with a dot or a colon is the host of a registry.
+    assert not [image for image in images if re.search(r"[.:].*/", re.sub(r"\$\{\w+:-(.*)\}", r"\1", image))]
     texts = "".join(path.read_text() for path in [ROOT / "docker-compose.yml", *KUBERNETES, *UNITS])
     passwords = set(re.findall(r"(?:PASSWORD: |://\w+:)(\S+?)(?:@|$)", texts, re.MULTILINE))
     assert passwords == {"${POSTGRES_PASSWORD:-development}"}
@@ -176,10 +178,24 @@ def test_the_image_gets_every_package() -> None:
     assert {"pyproject.toml", "README.md", "LICENSE"} <= kept
 
 
+def test_the_image_has_the_versions_that_the_tests_ran_with() -> None:
+    def locked(name: str) -> dict[str, list[str]]:
+        """The hashes of each requirement of this file."""
+        parts = re.split(r"(?m)^(?=[a-z])", (ROOT / name).read_text())
+        return {part.split()[0]: re.findall(r"sha256:\w+", part) for part in parts if "==" in part}
+
+    image, tested = locked("deploy/requirements.txt"), locked("requirements-dev.txt")
+    assert image.items() <= tested.items()
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [Requirement(each) for each in (*metadata["dependencies"], *metadata["optional-dependencies"]["daemon"])]
+    pinned = {Requirement(name).name for name in image}
+    assert {canonicalize_name(each.name) for each in wanted} <= pinned
+
+
 def bound() -> Iterator[tuple[str, Path]]:
-    """What compose binds in a fresh clone: where it is in the container, and which file it is."""
+    """What compose binds for idem in a fresh clone: where it is in the container, and which file it is."""
     for service in COMPOSE["services"].values():
-        for volume in service["volumes"] if service["image"] == "idem" else ():
+        for volume in service["volumes"] if service in roles_of_compose().values() else ():
             source = re.sub(r"\$\{\w+:-(.*)\}", r"\1", volume["source"])
             yield volume["target"], ROOT / source
 
@@ -207,7 +223,8 @@ async def test_the_roles_of_compose_pay_at_its_bank(db_url: str, tmp_path: Path,
 
     def arguments(role: str) -> list[str]:
         words = [str(word).replace("/etc/idem/", f"{tmp_path}/") for word in roles[role]["command"]]
-        return [{"0.0.0.0": "127.0.0.1", "8080": str(api)}.get(word, word) for word in words]
+        metrics = str(unused_tcp_port_factory())
+        return [{"0.0.0.0": "127.0.0.1", "8080": str(api), "9100": metrics}.get(word, word) for word in words]
 
     async with command(*arguments("migrate"), env=environment, cwd=tmp_path) as migrate:
         assert await migrate.end() == 0, migrate.said

@@ -1,4 +1,4 @@
-"""`docker compose up`, really: it pays, all workers are killed in a call, it recovers, and all ends by itself.
+"""`docker compose up`, really: it pays, workers are killed in a call or removed under load, and all ends by itself.
 
 The image is the one of deploy/Dockerfile. It runs where Docker with Compose runs, and is skipped with the reason
 elsewhere; IDEM_PROVE_ALL=1 makes that a failure.
@@ -9,7 +9,9 @@ import http.client
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -21,10 +23,19 @@ from fix_waiting import until_it_holds
 pytestmark = pytest.mark.timeout(2400)
 ROLES = {"api": 1, "worker": 2, "sweeper": 1, "reconciler": 1}
 ASK = """
-import sys, urllib.request
-request = urllib.request.Request(sys.argv[1], headers={"Authorization": "Bearer development"})
-sys.stdout.write(urllib.request.urlopen(request).read().decode())
+import json, urllib.request
+orders, after = [], ""
+while True:
+    url = "http://127.0.0.1:9000/payments?limit=50" + after
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer development"})
+    page = json.load(urllib.request.urlopen(request))
+    orders += [payment["order"] for payment in page["data"]]
+    if not page["has_more"]:
+        break
+    after = "&after=" + page["data"][-1]["id"]
+print(json.dumps(orders))
 """
+"""Every order that the bank has a payment for, page by page."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +75,8 @@ class Project:
 
     def payments(self) -> list[str]:
         """The orders that were paid at the bank."""
-        url = "http://127.0.0.1:9000/payments?limit=50"
-        said = self.compose("exec", "-T", "bank", "python", "-c", ASK, url)
-        return sorted(payment["order"] for payment in json.loads(said)["data"])
+        said = self.compose("exec", "-T", "bank", "python", "-c", ASK)
+        return sorted(json.loads(said))
 
     def metric(self, query: str) -> list[tuple[dict[str, str], float]]:
         """What Prometheus answers, by labels."""
@@ -132,6 +142,34 @@ def test_it_pays_and_recovers_from_workers_that_are_killed_in_a_call(project: Pr
     project.compose("stop", *ROLES)
     codes = images.docker("inspect", "--format", "{{.State.ExitCode}}", *project.ids(*ROLES)).stdout.split()
     assert codes == ["0"] * sum(ROLES.values())
+
+
+def test_workers_that_are_removed_under_load_delay_no_request(project: Project) -> None:
+    project.compose("up", "--detach", "--no-build", "--wait", "--scale", "worker=3", "bank", "api", "worker")
+    token = project.idem("token", "create", "demo", "--label", "load")["token"]
+    cut = threading.Event()
+
+    def client(number: int) -> list[int]:
+        """Pay until the workers are gone, and ten times more."""
+        answers: list[int] = []
+        left = 10
+        while left:
+            left -= cut.is_set()
+            answers.append(project.pay(token, f"order-{number}-{len(answers)}", 60)[0])
+        return answers
+
+    with ThreadPoolExecutor(4) as clients:
+        running = [clients.submit(client, number) for number in range(4)]
+        try:
+            until_it_holds(lambda: len(project.payments()) >= 20, every=0.5)
+            project.compose("up", "--detach", "--no-build", "--scale", "worker=1", "worker")
+        finally:
+            cut.set()
+        answers = [answer for each in running for answer in each.result()]
+    assert set(answers) == {201}
+    assert len(project.ids("worker")) == 1
+    found = project.payments()
+    assert len(found) == len(set(found)) == len(answers)
 
 
 @pytest.mark.parametrize("user", ["10001:10001", "4242:4242", "0:0"])

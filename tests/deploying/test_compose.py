@@ -128,8 +128,8 @@ def test_it_pays_and_recovers_from_workers_that_are_killed_in_a_call(project: Pr
     until_it_holds(lambda: project.pay(token, "order-2", 5)[0] == 201, seconds=120, every=1)
     assert project.payments() == ["order-1", "order-2"]
     [intent] = [each for each in project.idem("intents", "list")["intents"] if each["label"] == "order-2"]
-    said = project.compose("exec", "-T", "api", "idem", "intents", "show", intent["id"])
-    assert "swept" in said and "replay" in said
+    timeline = project.compose("exec", "-T", "api", "idem", "intents", "show", intent["id"])
+    assert "swept" in timeline and "replay" in timeline
 
     def scraped() -> bool:
         up = [labels["role"] for labels, value in project.metric("up") if value == 1]

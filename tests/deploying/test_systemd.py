@@ -21,8 +21,9 @@ def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if shutil.which("systemd-analyze") is None:
         not_here("systemd-analyze is not installed")
     program = Path(sys.executable).with_name("idem")
-    copy = tmp_path / request.param.name.replace("@.", "@1.")
-    copy.write_text(request.param.read_text().replace("/opt/idem/bin/idem", str(program)))
+    path: Path = request.param
+    copy = tmp_path / path.name.replace("@.", "@1.")
+    copy.write_text(path.read_text().replace("/opt/idem/bin/idem", str(program)))
     return copy
 
 

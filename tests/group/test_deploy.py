@@ -172,7 +172,7 @@ def test_no_secret_and_no_other_registry_is_named() -> None:
 
 
 def test_the_image_gets_every_package() -> None:
-    kept = set(re.findall(r"^!(\S+)$", (ROOT / "deploy/Dockerfile.dockerignore").read_text(), re.MULTILINE))
+    kept = set(re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
     packages = {entry.name for entry in os.scandir(ROOT) if entry.is_dir() and list(Path(entry).glob("__init__.py"))}
     assert packages - {"tests"} <= kept
     assert {"pyproject.toml", "README.md", "LICENSE"} <= kept

@@ -112,7 +112,8 @@ class ProviderSettings(Section):
     """Seconds for which a connection waits for the next call; default 1.5s. Keep it below the time after which the
     provider, or what stands in front of it, closes an idle connection (2s at the shortest of the usual servers, often
     5s, 60s or 75s): a call that meets that moment becomes unknown. 0: a new connection for each call. If an answer
-    says `Keep-Alive: timeout=N`, half of N at the most. No connection is used for more than 30s."""
+    says `Keep-Alive: timeout=N`, half of N at the most. No connection is used for more than 30s. Say 0 if the provider
+    may answer one request twice: a second answer that comes late could be taken for the next call's."""
     deadline: Duration = DEFAULT.deadline
     """Seconds for the whole call; default 20s. Make it longer than the provider's slow answers."""
     flight_limit: Duration = DEFAULT.flight_limit

@@ -10,7 +10,7 @@ from psycopg.pq import TransactionStatus
 
 from idem.outbox.database.pool import REFUSED, is_true
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, name
-from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import decide
@@ -18,7 +18,7 @@ from idem.outbox.settle.commonest import complete_succeeded
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import LockedRow, is_gone, lock, lock_soon
 from idem.outbox.settle.proofs import apply
-from idem.outbox.settle.record import note
+from idem.outbox.settle.record import bury, note
 from idem.outbox.settle.report import Report
 from idem.outbox.values.errors import IdemError
 
@@ -81,6 +81,12 @@ SELECT EXISTS (SELECT FROM idem.outbox o
                   AND CASE WHEN o.status = 'claimed' AND o.claim_token = %(token)s
                            THEN o.claimed_until > statement_timestamp() END)
 """
+# That the call was made, by nobody who has seen it: a standing order, or an operator.
+IS_TAKEN_AS_DONE = """
+SELECT EXISTS (SELECT FROM idem.evidence e
+                WHERE e.intent_id = %(intent)s AND e.outbox_id = %(row)s AND e.attempt = %(attempt)s
+                  AND e.source IN ('policy', 'operator') AND e.outcome = 'succeeded' AND e.to_state = 'completed')
+"""
 IS_WRITTEN = """
 SELECT EXISTS (SELECT FROM idem.evidence
                 WHERE intent_id = %(intent)s AND outbox_id = %(row)s AND attempt = %(attempt)s
@@ -137,11 +143,26 @@ async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last
     evidence = Evidence(report.row.caller, "late_result", name(report.outcome), report.seen, reference)
     proof = report.proof()
     if proof is None:
-        await note(connection, report.row.id, evidence, token=report.row.token, attempt=report.row.attempt)
+        async with after_commit.transaction(connection):
+            await note(connection, report.row.id, evidence, token=report.row.token, attempt=report.row.attempt)
+            if await _contradicts(connection, found, report):
+                why = "it was taken as done without a proof, and its worker says that it never made the call"
+                about = {"why": why, "attempt": report.row.attempt, "row": str(report.row.id)}
+                await bury(connection, report.row.intent_id, Reason.CONFLICT, about)
         return "late"
     letters = (report.letter,) if report.letter else ()
     await apply(connection, report.row.id, proof, evidence, report.terms, letters=letters)
     return "late_proof"
+
+
+async def _contradicts(connection: AsyncConnection[Any], found: LockedRow | None, report: Report) -> bool:
+    # Of the last attempt: an earlier one that was not made says nothing about what a later one has done.
+    return (
+        found is None
+        and isinstance(report.outcome, NotExecuted)
+        and await _holds(connection, IS_TAKEN_AS_DONE, report)
+        and await _holds(connection, WAS_THE_LAST, report)
+    )
 
 
 def _still_holds(found: LockedRow, report: Report) -> bool:

@@ -206,6 +206,7 @@ def _values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "results.CLAIM_IS_LIVE": {**proven, "row": row},
         "results.WAS_THE_LAST": {**proven, "row": row, "intent": intent},
         "results.IS_WRITTEN": {**proven, "row": row, "intent": intent},
+        "results.IS_TAKEN_AS_DONE": {**proven, "row": row, "intent": intent},
         "unfrozen.PICK": {"calls": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                            "origins": ["https://bank.test"], "environment": "test", "limit": BATCH,
                            "after": "", "turns": 100},

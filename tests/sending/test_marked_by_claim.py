@@ -9,6 +9,10 @@ from fix_waiting import until
 from sending.box import OPERATION, Box, status
 from sending.conftest import Office
 
+from idem.decisions import Replay
+from idem.outbox.domain.outcomes import NotExecuted, Seen
+from idem.outbox.settle import results
+from idem.outbox.settle.report import Report
 from idem.outbox.worker import lane_worker, start_marks
 from idem.outbox.worker.worker import Worker
 from idem.outcomes import Succeeded
@@ -90,3 +94,25 @@ async def test_what_others_may_have_sent_is_looked_at_before_it_is_marked(office
     await post.forced("UPDATE idem.outbox SET denied_sent_at = now(), sent_as = 1 WHERE intent_id = %(i)s", i=intent)
     [claimed] = await claim(post, "mail", account="main", starts=True, sent_as=2)
     assert (claimed.kept, claimed.row.started) == (True, False)
+
+
+@pytest.mark.parametrize("decided", ["by a standing order", "by an operator"])
+async def test_what_was_taken_as_done_and_was_never_made_is_a_conflict(office: Office, box: Box, decided: str) -> None:
+    """The worker wakes up after its lease, and says so: the stored answer stays, and a person hears of it."""
+    order: dict[str, Any] = {"on_unsettleable": "assume_done", "value_at_risk": "none"} if "order" in decided else {}
+    post = office(box.post, **order)
+    intent = post.accepted(operation=OPERATION)
+    [claimed] = await claim(post, "mail", account="main", starts=True)
+    await post.sweep(after=31)
+    if order:
+        await post.reconcile(after=400, hasten=True)
+    else:
+        await post.act("resolve_completed", intent)
+    assert (await status(post, intent), await post.letters(intent), box.mails) == ("gone", [], [])
+    late = Report(
+        claimed.row, NotExecuted("given_back"), Seen(note="its lease is over"), post.catalogue.require(OPERATION)
+    )
+    for _ in range(2):  # a report whose answer was lost is made again
+        await post.run(results.settle_alone, late)
+    assert await post.letters(intent) == ["conflict"]
+    assert isinstance(post.accept(operation=OPERATION), Replay)

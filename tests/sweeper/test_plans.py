@@ -59,7 +59,8 @@ def explained(connection: psycopg.Connection[Any], statement: str) -> dict[str, 
 
 def check(url: str, when: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("SET plan_cache_mode = force_generic_plan")
+        for setting in ("plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_bitmapscan = off"):
+            connection.execute(f"SET {setting}")  # as the daemons' sessions have it
         for name, statement in STATEMENTS.items():
             for node in nodes(explained(connection, statement)):
                 relation = node.get("Relation Name")

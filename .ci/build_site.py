@@ -78,15 +78,13 @@ class Layout:
         if shown not in self._shown:
             self._shown.add(shown)
             text = (ROOT / path).read_text()
-            fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
+            fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
             language = LANGUAGES.get(Path(path).suffix, "text")
             self._write(shown, f"{UNSEARCHED}# {path}\n\n{fence}{language}\n{text.rstrip()}\n{fence}\n")
         return shown
 
     def _folder(self, path: str) -> str:
         shown = f"{path}/README.md"
-        if (ROOT / shown).exists() or path == "docs/decisions":
-            shown = shown if (ROOT / shown).exists() else f"{path}/index.md"
         if shown not in self._shown and not (ROOT / shown).exists():
             self._shown.add(shown)
             lines = [f"- [{name}]({target})" for name, target in self._files(path, shown)]

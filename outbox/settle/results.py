@@ -81,7 +81,7 @@ SELECT EXISTS (SELECT FROM idem.outbox o
                   AND CASE WHEN o.status = 'claimed' AND o.claim_token = %(token)s
                            THEN o.claimed_until > statement_timestamp() END)
 """
-# That the call was made, by nobody who has seen it: a standing order, or an operator.
+# Whether a standing order or an operator decided that the call was made. Neither has seen it.
 IS_TAKEN_AS_DONE = """
 SELECT EXISTS (SELECT FROM idem.evidence e
                 WHERE e.intent_id = %(intent)s AND e.outbox_id = %(row)s AND e.attempt = %(attempt)s

@@ -1,5 +1,5 @@
-"""Marks the starts of calls over HTTP whose provider knows no keys: those that begin at about the same time, in one
-statement. (A call that begins with its claim is marked by it: `idem.outbox.worker.claim`.)
+"""Marks the starts of calls whose provider knows no keys: those that begin at about the same time, in one statement. (A
+call that begins with its claim is marked by it: `idem.outbox.worker.claim`.)
 
 Each call waits for its own mark to be committed. The first one is sent at once; what comes while a statement is on its
 way goes with the next.
